@@ -1,0 +1,1 @@
+"""Continual learning by three-phase consolidation."""

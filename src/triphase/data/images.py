@@ -1,0 +1,117 @@
+"""Labelled images, in memory or on disk, read as whole batches of uint8 NCHW."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+from torch.nn import functional as F
+
+from triphase.errors import BadData, InvalidValue
+
+DECODE_THREADS = 4
+Reader = Callable[[Tensor], Tensor]  # row numbers (int64) -> uint8 NCHW
+
+
+class Images:
+    """Labelled images with stable ids; `read` returns pixels at one common size.
+
+    Ids tell samples apart for ever (the reservoir's keys come from them): a content hash for files, the
+    position in the dataset for published sets.
+
+    >>> images = Images.from_array(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 1, 2]))
+    >>> ones = images.select(torch.tensor([1, 2]))
+    >>> len(ones), ones.labels.tolist(), ones.read(torch.tensor([0])).shape
+    (2, [1, 1], torch.Size([1, 1, 8, 8]))
+    """
+
+    def __init__(self, reader: Reader, labels: Tensor, ids: Tensor, rows: Tensor | None = None) -> None:
+        self._reader = reader
+        self.labels = labels.long()
+        self.ids = ids.long()
+        self._rows = torch.arange(len(labels)) if rows is None else rows
+        if not len(self.labels) == len(self.ids) == len(self._rows):
+            raise BadData(
+                f"{len(self._rows)} images, {len(self.labels)} labels and {len(self.ids)} ids: "
+                "there must be one label and one id for each image."
+            )
+
+    @classmethod
+    def from_array(cls, pixels: Tensor, labels: Tensor, ids: Tensor | None = None) -> Images:
+        """Images held in memory: uint8 (n, channels, height, width)."""
+        if len(pixels) != len(labels):
+            raise BadData(f"{len(pixels)} images but {len(labels)} labels: give one label for each image.")
+        if pixels.is_floating_point() and not bool(torch.isfinite(pixels).all()):
+            raise BadData("The images contain NaN or infinite values; remove them before learning.")
+        if pixels.dtype != torch.uint8 or pixels.dim() != 4:
+            raise BadData(
+                f"Images must be uint8 of shape (n, channels, height, width), got {pixels.dtype} "
+                f"of shape {tuple(pixels.shape)}."
+            )
+        return cls(pixels.__getitem__, labels, torch.arange(len(pixels)) if ids is None else ids)
+
+    @classmethod
+    def from_files(cls, paths: Sequence[Path], labels: Tensor, ids: Tensor, size: int) -> Images:
+        """Files decoded on demand by a thread pool, as size x size RGB."""
+        if len(paths) != len(labels):
+            raise BadData(f"{len(paths)} images but {len(labels)} labels: give one label for each image.")
+
+        def read(rows: Tensor) -> Tensor:
+            with ThreadPoolExecutor(DECODE_THREADS) as pool:
+                decoded = list(pool.map(lambda row: decode(paths[row], size), rows.tolist()))
+            return torch.stack(decoded) if decoded else torch.empty(0, 3, size, size, dtype=torch.uint8)
+
+        return cls(read, labels, ids)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, indices: Tensor) -> Tensor:
+        """uint8 pixels (len(indices), channels, height, width)."""
+        return self._reader(self._rows[indices])
+
+    def select(self, indices: Tensor, labels: Tensor | None = None) -> Images:
+        """Some of the images, optionally under other labels; no pixel is copied."""
+        chosen = self.labels[indices] if labels is None else labels
+        return Images(self._reader, chosen, self.ids[indices], self._rows[indices])
+
+    def resized(self, size: int) -> Images:
+        """The same images, scaled to size x size whenever they are read."""
+        reader = self._reader
+        return Images(lambda rows: resize(reader(rows), size), self.labels, self.ids, self._rows)
+
+
+def resize(pixels: Tensor, size: int) -> Tensor:
+    """Scale a whole batch of uint8 images to size x size (bilinear, antialiased when shrinking).
+
+    >>> resize(torch.full((1, 3, 4, 4), 9, dtype=torch.uint8), 8).unique().tolist()
+    [9]
+    """
+    if pixels.shape[-2:] == (size, size) or len(pixels) == 0:
+        return pixels if len(pixels) else pixels.new_zeros(0, pixels.shape[1], size, size)
+    scaled = F.interpolate(pixels.float(), size=(size, size), mode="bilinear", antialias=True)
+    return scaled.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def decode(path: Path, size: int) -> Tensor:
+    """One file as uint8 (3, size, size): turned as its EXIF says, scaled to cover, centre-cropped."""
+    try:
+        with Image.open(path) as image:
+            image.draft("RGB", (size, size))  # lets JPEG decode at a fraction of its size
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+            fitted = ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)
+    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise BadData(f"{path} cannot be read as an image ({error}); mend or remove it.") from error
+    return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
+
+
+def check_size(size: int) -> int:
+    """A side in pixels that networks can take."""
+    if size < 1:
+        raise InvalidValue(f"The image size must be at least 1 pixel, got {size}.")
+    return size

@@ -1,0 +1,42 @@
+"""Errors that tell a person what was wrong, where, and what to do.
+
+TriphaseError
+├── InvalidValue (ValueError)    an argument outside its range
+├── BadData (ValueError)         images, labels or folders that cannot be used
+├── Mismatch (ValueError)        a saved run that belongs to something else
+├── CorruptState (ValueError)    a file of ours that is damaged
+├── CannotWrite (OSError)        the disk refused
+└── Interrupted (RuntimeError)   stopped on request; what was done is saved
+"""
+
+
+class TriphaseError(Exception):
+    """Root of every error that a user can cause or mend."""
+
+
+class InvalidValue(TriphaseError, ValueError):
+    """An argument outside its range."""
+
+
+class BadData(TriphaseError, ValueError):
+    """Images, labels or folders that cannot be used."""
+
+
+class Mismatch(TriphaseError, ValueError):
+    """A saved run that belongs to another stream, learner or seed."""
+
+
+class CorruptState(TriphaseError, ValueError):
+    """A saved file that is truncated or altered."""
+
+
+class CannotWrite(TriphaseError, OSError):
+    """The disk refused a write."""
+
+
+class Interrupted(TriphaseError, RuntimeError):
+    """Stopped on request; what was done is saved."""
+
+
+class TriphaseWarning(UserWarning):
+    """Something allowed that is likely to disappoint."""

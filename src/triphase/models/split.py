@@ -1,0 +1,159 @@
+"""f = head . csf . llf (Eq. 6 of the paper), with blocks that can be frozen for good."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from triphase.errors import InvalidValue, TriphaseWarning
+
+Block = Literal["llf", "csf", "head"]
+BLOCKS: tuple[Block, ...] = ("llf", "csf", "head")
+
+
+class Normalize(nn.Module):
+    """(x - mean) / std per channel, for pixels in 0..255."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+class SplitClassifier(nn.Module):
+    """An image classifier in three blocks: low-level features, class-specific features, linear head.
+
+    `llf` takes pixels 0..255 (uint8 or float, NCHW), `csf` turns its output into (n, D) features, and `head`
+    is linear without bias: row j is Theta_c_j, the parameters that belong to class j alone. `image_size` is
+    the side that the network expects, in pixels.
+
+    >>> model = SplitClassifier(nn.Identity(), nn.Flatten(), linear_head(4, 0))
+    >>> model.grow(3)
+    >>> model(torch.zeros(5, 1, 2, 2)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self, llf: nn.Module, csf: nn.Module, head: nn.Linear, *, image_size: int | None = None
+    ) -> None:
+        super().__init__()
+        if head.bias is not None:
+            warnings.warn(
+                "The head has a bias, which bias correction cannot reach (Eq. 9 normalises weights only); "
+                "use nn.Linear(..., bias=False).",
+                TriphaseWarning,
+                stacklevel=2,
+            )
+        self.llf, self.csf, self.head = llf, csf, head
+        self.image_size = image_size
+        self._frozen: set[str] = set()
+
+    @property
+    def n_classes(self) -> int:
+        """The number of rows of the head."""
+        return self.head.out_features
+
+    @property
+    def n_features(self) -> int:
+        """D, the length of a head row."""
+        return self.head.in_features
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters live."""
+        return self.head.weight.device
+
+    def encode(self, x: Tensor) -> Tensor:
+        """z = llf(x) for pixels in 0..255."""
+        x = x.to(self.device).float()
+        if x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        z: Tensor = self.llf(x)
+        return z
+
+    def features(self, z: Tensor) -> Tensor:
+        """csf(z), of shape (n, D)."""
+        with _running_statistics(self.csf, only_if=len(z) == 1):
+            f: Tensor = self.csf(z)
+        return f
+
+    def tail(self, z: Tensor) -> Tensor:
+        """head(csf(z)), the logits."""
+        logits: Tensor = self.head(self.features(z))
+        return logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        """tail(llf(x))."""
+        return self.tail(self.encode(x))
+
+    def freeze(self, block: Block) -> None:
+        """No gradient reaches the block and its BatchNorm statistics stay, whatever `train` is told."""
+        self._block(block).requires_grad_(False).eval()
+        self._frozen.add(block)
+
+    def unfreeze(self, block: Block) -> None:
+        """Let the block learn again; it takes on the mode of the whole model."""
+        self._frozen.discard(block)
+        self._block(block).requires_grad_(True).train(self.training)
+
+    def is_frozen(self, block: Block) -> bool:
+        """Whether the block is constant: frozen, or without any parameter or buffer that could move."""
+        return block in self._frozen or not self._block(block).state_dict()
+
+    def train(self, mode: bool = True) -> "SplitClassifier":
+        """As in torch, except that frozen blocks stay in evaluation mode."""
+        super().train(mode)
+        for block in self._frozen:
+            getattr(self, block).eval()
+        return self
+
+    def grow(self, n: int) -> None:
+        """Give the head n rows; the new ones are zero and the old ones keep their values."""
+        if n <= self.n_classes:
+            return
+        self.head.out_features = n
+        for name, old in list(self.head.named_parameters()):
+            setattr(self.head, name, nn.Parameter(_longer(old.detach(), n), requires_grad=old.requires_grad))
+
+    def _block(self, block: str) -> nn.Module:
+        if block not in BLOCKS:
+            raise InvalidValue(f"No block is called {block!r}; there are {', '.join(BLOCKS)}.")
+        module: nn.Module = getattr(self, block)
+        return module
+
+
+def linear_head(n_features: int, n_classes: int) -> nn.Linear:
+    """A head without bias whose rows are all zero: no class has been seen yet (SPEC 1.3).
+
+    >>> linear_head(4, 0).weight.shape
+    torch.Size([0, 4])
+    """
+    head = nn.Linear(n_features, 1, bias=False)
+    head.out_features = n_classes
+    head.weight = nn.Parameter(torch.zeros(n_classes, n_features))
+    return head
+
+
+def _longer(rows: Tensor, n: int) -> Tensor:
+    return torch.cat([rows, rows.new_zeros(n - len(rows), *rows.shape[1:])])
+
+
+@contextmanager
+def _running_statistics(module: nn.Module, only_if: bool) -> Iterator[None]:
+    """Let normalisation layers use their running statistics: one image has no statistics of its own."""
+    training = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.training] if only_if else []
+    for layer in training:
+        layer.eval()
+    yield
+    for layer in training:
+        layer.train()
