@@ -1,0 +1,57 @@
+"""Gradient masking (Sec. IV-B): which corrections may flow back through which output, per sample.
+
+A mask is a boolean tensor of the logits' full shape (n_mb, n_classes): True where the gradient is blocked.
+"""
+
+import math
+from collections.abc import Set
+
+import torch
+from torch import Tensor
+
+from triphase.errors import InvalidValue
+
+
+def block_gradient(logits: Tensor, blocked: Tensor) -> Tensor:
+    """The same logits, through which no gradient passes where `blocked`.
+
+    Values, softmax and loss are untouched; dL/dlogits is zeroed in the blocked cells (Sec. IV-B).
+
+    >>> logits = torch.zeros(1, 2, requires_grad=True)
+    >>> block_gradient(logits, torch.tensor([[True, False]])).sum().backward()
+    >>> logits.grad
+    tensor([[0., 1.]])
+    """
+    return torch.where(blocked, logits.detach(), logits)
+
+
+def outside(classes: Set[int], logits: Tensor) -> Tensor:
+    """True in the columns of every class that is not among `classes` (Phase I, Table 1).
+
+    >>> outside({1}, torch.zeros(2, 3))[0]
+    tensor([ True, False,  True])
+    """
+    columns = torch.ones(logits.shape[1], dtype=torch.bool)
+    columns[sorted(classes)] = False
+    return columns.to(logits.device).expand(logits.shape)
+
+
+def harmless(logits: Tensor, y: Tensor, t: float) -> Tensor:
+    """True where f(x)[k] < t f(x)[y]: too small to threaten the true class (Phase II, Table 2).
+
+    f is the softmax, so the test needs only a difference of logits: z_k - z_y < log t.
+
+    >>> harmless(torch.tensor([[0.70, 0.20, 0.10]]).log(), torch.tensor([0]), t=0.25)
+    tensor([[False, False,  True]])
+    """
+    check_tolerance(t)
+    if t == 0:  # log 0: nothing is harmless, not even a probability that underflowed to 0
+        return torch.zeros_like(logits, dtype=torch.bool)
+    true = logits.gather(1, y.view(-1, 1))  # (n_mb, 1)
+    return logits - true < math.log(t)
+
+
+def check_tolerance(t: float) -> None:
+    """Refuse a t for which masking makes no sense."""
+    if not 0 <= t <= 1:
+        raise InvalidValue(f"t must be in [0, 1], got {t}: above 1 the true class itself would be blocked.")
