@@ -26,9 +26,7 @@ def test_the_value_is_eq_10_term_by_term(rows: np.ndarray, s: float, eps: float)
         sigma2 = sum((w - mu) ** 2 for w in row) / len(row)
         total += (mu / s) ** 2 + sigma2 / s**2 - math.log(sigma2 / s**2 + eps) - 1
     expected = total / (2 * len(rows))
-    assert bias_correction_loss(torch.as_tensor(rows), s, eps).item() == pytest.approx(
-        expected, rel=1e-9, abs=1e-9
-    )
+    assert bias_correction_loss(torch.as_tensor(rows), s, eps).item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @given(st.floats(-1, 1), st.floats(0.01, 2), stds)
@@ -47,9 +45,7 @@ def test_the_gradient_is_the_closed_form(rows: np.ndarray, s: float, eps: float)
     mu, sigma2 = rows.mean(1, keepdims=True), rows.var(1, keepdims=True)
     expected = (mu + (1 - 1 / (sigma2 / s**2 + eps)) * (rows - mu)) / (n * D * s**2)
     assert W.grad is not None
-    np.testing.assert_allclose(
-        W.grad.numpy(), expected, rtol=1e-7, atol=1e-9 * max(1, np.abs(expected).max())
-    )
+    np.testing.assert_allclose(W.grad.numpy(), expected, rtol=1e-7, atol=1e-9 * max(1, np.abs(expected).max()))
 
 
 def test_zero_rows_count_in_the_mean_and_have_no_gradient() -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
 from triphase.errors import BadData, InvalidValue
 
-DECODE_THREADS = 4
+DECODE_THREADS = min(8, (os.cpu_count() or 2) + 2)  # some wait for the disk; each may hold a large photo
 Reader = Callable[[Tensor], Tensor]  # row numbers (int64) -> uint8 NCHW
+
+# EPS would start Ghostscript on the file; Pillow only recognises the others, it cannot draw them.
+NOT_DECODED = frozenset({"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"})
+# Photos that Pillow cannot read by itself: they are refused by name rather than passed over.
+FOREIGN_SUFFIXES = frozenset({".heic", ".heif"})
 
 
 class Images:
@@ -58,12 +65,12 @@ class Images:
     @classmethod
     def from_files(cls, paths: Sequence[Path], labels: Tensor, ids: Tensor, size: int) -> Images:
         """Files decoded on demand by a thread pool, as size x size RGB."""
+        check_size(size)
         if len(paths) != len(labels):
             raise BadData(f"{len(paths)} images but {len(labels)} labels: give one label for each image.")
 
         def read(rows: Tensor) -> Tensor:
-            with ThreadPoolExecutor(DECODE_THREADS) as pool:
-                decoded = list(pool.map(lambda row: decode(paths[row], size), rows.tolist()))
+            decoded = list(decode_pool().map(lambda row: decode(paths[row], size), rows.tolist()))
             return torch.stack(decoded) if decoded else torch.empty(0, 3, size, size, dtype=torch.uint8)
 
         return cls(read, labels, ids)
@@ -99,15 +106,71 @@ def resize(pixels: Tensor, size: int) -> Tensor:
 
 
 def decode(path: Path, size: int) -> Tensor:
-    """One file as uint8 (3, size, size): turned as its EXIF says, scaled to cover, centre-cropped."""
+    """One file as uint8 (3, size, size): turned as its EXIF says, scaled to cover, centre-cropped.
+
+    Transparency is laid on white, as viewers show it; 16-bit grey is scaled to 8 bits; of an animation
+    the first frame counts. Whatever cannot be decoded to the end is BadData.
+    """
     try:
-        with Image.open(path) as image:
-            image.draft("RGB", (size, size))  # lets JPEG decode at a fraction of its size
-            upright = ImageOps.exif_transpose(image).convert("RGB")
-            fitted = ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        with Image.open(path, formats=_formats()) as image:
+            if image.format in ("JPEG", "MPO"):
+                image.draft("RGB", (size, size))  # decodes at the smallest fraction that still covers
+            square = ImageOps.fit(_rgb(_upright(image)), (size, size), Image.Resampling.BILINEAR)
+    except Exception as error:  # damaged files make Pillow's parsers raise almost anything
         raise BadData(f"{path} cannot be read as an image ({error}); mend or remove it.") from error
-    return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The image turned as its EXIF says; damaged EXIF is ignored."""
+    image.load()  # damage to the pixels raises here, so below only EXIF can be at fault
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # the parser raises almost anything, and the picture is still good
+        return image
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """Any mode as 8-bit RGB."""
+    if image.mode == "F":
+        raise ValueError("floating point pixels have no defined white: save it with 8 bits per channel")
+    if image.mode.startswith("I"):  # 16 bits, sometimes held in 32; convert("RGB") would clip at 255
+        deep = np.asarray(image).astype(np.int64).clip(0, 65535)
+        return Image.fromarray(((deep + 128) // 257).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    return image.convert("RGB")
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """The file formats that `decode` opens."""
+    Image.init()
+    return tuple(name for name in Image.ID if name not in NOT_DECODED)
+
+
+@cache
+def image_suffixes() -> frozenset[str]:
+    """Lower-case suffixes of files that count as images.
+
+    >>> sorted(image_suffixes() & {".jpg", ".png", ".webp", ".pdf", ".txt"})
+    ['.jpg', '.png', '.webp']
+    """
+    decoded = {*_formats(), "MPO"}  # MPO is opened as JPEG
+    known = {suffix for suffix, name in Image.registered_extensions().items() if name in decoded}
+    return frozenset(known | FOREIGN_SUFFIXES)
+
+
+def decode_pool() -> ThreadPoolExecutor:
+    """The threads that decode files, started once per process."""
+    return _pool_of(os.getpid())
+
+
+@cache
+def _pool_of(pid: int) -> ThreadPoolExecutor:
+    # One for each process: a forked child inherits the object without its threads and would wait for ever.
+    return ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix=f"decode-{pid}")
 
 
 def check_size(size: int) -> int:

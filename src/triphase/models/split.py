@@ -43,9 +43,7 @@ class SplitClassifier(nn.Module):
     torch.Size([5, 3])
     """
 
-    def __init__(
-        self, llf: nn.Module, csf: nn.Module, head: nn.Linear, *, image_size: int | None = None
-    ) -> None:
+    def __init__(self, llf: nn.Module, csf: nn.Module, head: nn.Linear, *, image_size: int | None = None) -> None:
         super().__init__()
         if head.bias is not None:
             warnings.warn(
@@ -56,6 +54,7 @@ class SplitClassifier(nn.Module):
             )
         self.llf, self.csf, self.head = llf, csf, head
         self.image_size = image_size
+        self.random_layers: tuple[str, ...] = ()  # left at random by the weight file that filled the rest
         self._frozen: set[str] = set()
 
     @property
@@ -78,7 +77,8 @@ class SplitClassifier(nn.Module):
         x = x.to(self.device).float()
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        z: Tensor = self.llf(x)
+        with _running_statistics(self.llf, only_if=len(x) == 1):
+            z: Tensor = self.llf(x)
         return z
 
     def features(self, z: Tensor) -> Tensor:
@@ -138,7 +138,9 @@ def linear_head(n_features: int, n_classes: int) -> nn.Linear:
     >>> linear_head(4, 0).weight.shape
     torch.Size([0, 4])
     """
-    head = nn.Linear(n_features, 1, bias=False)
+    if n_classes < 0:
+        raise InvalidValue(f"n_classes must be at least 0, got {n_classes}.")
+    head = nn.Linear(n_features, 1, bias=False, device="meta")  # draws nothing from the global generator
     head.out_features = n_classes
     head.weight = nn.Parameter(torch.zeros(n_classes, n_features))
     return head
@@ -154,6 +156,8 @@ def _running_statistics(module: nn.Module, only_if: bool) -> Iterator[None]:
     training = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.training] if only_if else []
     for layer in training:
         layer.eval()
-    yield
-    for layer in training:
-        layer.train()
+    try:
+        yield
+    finally:
+        for layer in training:
+            layer.train()

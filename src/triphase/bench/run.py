@@ -1,0 +1,320 @@
+"""run(learner, stream) -> Report, resumable at any instant."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import triphase
+from triphase import state as files
+from triphase.bench import metrics
+from triphase.data.feeder import latents, unpack
+from triphase.data.images import Images
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Stream
+from triphase.errors import Interrupted, Mismatch
+from triphase.learners.protocol import Learner, Step, blocks_state, evaluating
+from triphase.models import SplitClassifier
+
+Event = dict[str, Any]
+Watch = Callable[[Event], None]
+DRAW_EVERY = 0.1  # seconds between two "step" events: what a person can see
+BATCH = 256
+
+
+@dataclass
+class Report:
+    """What a run measured. Accuracies are in [0, 1]; None in a row marks a class that was not evaluated."""
+
+    settings: dict[str, Any]
+    names: list[str]
+    evaluated_after: list[int] = field(default_factory=list)
+    n_seen: list[int] = field(default_factory=list)
+    accuracy: list[list[float | None]] = field(default_factory=list)  # evaluations x classes
+    confusion: list[list[int]] = field(default_factory=list)  # after the last experience
+    phase_seconds: dict[str, float] = field(default_factory=dict)  # training only, as the paper times it
+    memory_bytes: int = 0
+    evaluation: str = "seen"
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def matrix(self) -> Tensor:
+        """(evaluations, classes), NaN where not evaluated."""
+        return torch.tensor([[float("nan") if v is None else v for v in row] for row in self.accuracy])
+
+    @property
+    def curve(self) -> list[float]:
+        """Mean class accuracy at each evaluation."""
+        return [metrics.mean_class_accuracy(row) for row in self.matrix]
+
+    @property
+    def amca(self) -> float:
+        """Average mean class accuracy over the evaluations."""
+        return metrics.amca(self.matrix)
+
+    @property
+    def final_accuracy(self) -> float:
+        """Mean class accuracy after the last experience."""
+        return self.curve[-1]
+
+    @property
+    def train_seconds(self) -> float:
+        """Time spent learning, without evaluation and logging."""
+        return sum(self.phase_seconds.values())
+
+    @property
+    def ceiling(self) -> float:
+        """The AMCA of a perfect learner: below 1 where classes are tested before they were seen."""
+        tested = len(self.accuracy[0]) if self.evaluation == "all" else None
+        return metrics.ceiling(self.n_seen, tested) if tested else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything measured, and the figures that follow from it."""
+        derived = {name: getattr(self, name) for name in ("amca", "final_accuracy", "train_seconds", "ceiling")}
+        return {**derived, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Report:
+        """Read back what `to_json` gave."""
+        return cls(**{name: document[name] for name in cls.__dataclass_fields__})
+
+
+def run(
+    learner: Learner,
+    stream: Stream,
+    *,
+    first: Recipe,
+    rest: Recipe | None = None,
+    out: Path | str | None = None,
+    settings: dict[str, Any] | None = None,
+    watch: Watch = lambda event: None,
+    save_every: float = 1.0,
+) -> Report:
+    """Learn a stream, experience by experience, and measure.
+
+    With `out`, the run can be killed at any instant: the same call continues it and ends with the same weights,
+    bit for bit. `out` then holds the final weights, the report and a log of events. `settings` are recorded and
+    must agree when a run is continued; `watch` gets plain events to draw.
+    """
+    return _Run(learner, stream, first, rest or first, out, settings or {}, watch, save_every).go()
+
+
+class _Run:
+    def __init__(
+        self,
+        learner: Learner,
+        stream: Stream,
+        first: Recipe,
+        rest: Recipe,
+        out: Path | str | None,
+        settings: dict[str, Any],
+        watch: Watch,
+        save_every: float,
+    ) -> None:
+        self.learner, self.stream, self.recipes = learner, stream, (first, rest)
+        self.out = Path(out) if out is not None else None
+        self.checkpoint = files.Checkpoint(self.out / "state") if self.out else None
+        self.watch, self.save_every = watch, save_every
+        self.settings = {
+            **settings,
+            **learner.state_dict().get("settings", {}),
+            "memory": _describe_memory(learner),
+            "first": first.to_json(),
+            "rest": rest.to_json(),
+            "stream": stream.fingerprint,
+            "threads": torch.get_num_threads(),
+        }
+        self.report = Report(self.settings, list(stream.names), evaluation=stream.evaluation, versions=_versions())
+        self.experience = 1  # the one that is being learned
+        self.test = _Test(learner.model, stream.test)
+        self.saved_at = self.drawn_at = self.resumed_at = 0.0
+
+    def go(self) -> Report:
+        """Learn what is left."""
+        finished = self._open()
+        if finished is not None:
+            return finished
+        try:
+            for experience in self.stream.experiences[self.experience - 1 :]:
+                self._learn(experience.index)
+                if experience.index in self.stream.evaluate_after:
+                    self._evaluate(experience.index)
+                self.experience = experience.index + 1
+                self._save(boundary=True)
+            return self._close()
+        except KeyboardInterrupt as error:
+            if self.checkpoint is not None:
+                self.checkpoint.close()
+                raise Interrupted(f"Stopped; {self.out} is saved. Run again to continue.") from error
+            raise
+
+    def _learn(self, index: int) -> None:
+        experience = self.stream.experiences[index - 1]
+        self._emit(
+            {
+                "event": "begin",
+                "experience": index,
+                "of": len(self.stream.experiences),
+                "images": len(experience.images),
+                "classes": [self.stream.names[c] for c in experience.classes],
+            }
+        )
+        self.resumed_at = time.perf_counter()
+        self.phase = "start"
+        self.learner.learn(experience, self.recipes[0 if index == 1 else 1], self._tick)
+        self._count(self.phase)
+
+    def _tick(self, step: Step) -> None:
+        self._count(step.phase)
+        now = time.perf_counter()
+        last = step.step == step.steps
+        if last or now - self.drawn_at >= DRAW_EVERY:
+            event = {"event": "epoch" if last else "step", "experience": self.experience, "phase": step.phase}
+            event |= {"epoch": step.epoch, "epochs": step.epochs, "step": step.step, "steps": step.steps}
+            self._emit(event | {"loss": float(step.loss), "lr": step.lr}, log=last)
+            self.drawn_at = now
+        if now - self.saved_at >= self.save_every:
+            self._save()
+        self.resumed_at = time.perf_counter()
+
+    def _count(self, phase: str) -> None:
+        """Time since training went on belongs to the phase."""
+        seconds = self.report.phase_seconds
+        seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - self.resumed_at
+        self.phase = phase
+
+    def _evaluate(self, index: int) -> None:
+        n_seen = self.stream.n_seen[index - 1]
+        n_classes = max(len(self.stream.names), self.learner.model.n_classes)
+        tested = n_classes if self.stream.evaluation == "all" else n_seen
+        predicted, y = self.test.predict(self.learner, tested)
+        row = metrics.class_accuracy(predicted, y, n_classes)
+        self.report.accuracy.append([None if v != v else v for v in row.tolist()])
+        self.report.confusion = metrics.confusion(predicted, y, n_classes).tolist()
+        self.report.evaluated_after.append(index)
+        self.report.n_seen.append(n_seen)
+        mean = metrics.mean_class_accuracy(row)
+        per_class = dict(zip(self.stream.names, self.report.accuracy[-1], strict=False))
+        event = {"event": "evaluated", "experience": index, "accuracy": mean, "classes": per_class}
+        self._emit(event, log=True)
+
+    def _open(self) -> Report | None:
+        """Create the directory, or take up what is in it; a finished run is not done again."""
+        if self.out is None or self.checkpoint is None:
+            return None
+        settings = self.out / "settings.json"
+        if settings.exists():
+            saved = files.read_json(settings)
+            _check_same(self.out, saved, self.settings)
+            self.settings["threads"] = saved["threads"]
+            torch.set_num_threads(saved["threads"])
+        else:
+            files.write_json(settings, self.settings)
+        if (self.out / "report.json").exists():
+            return Report.from_json(files.read_json(self.out / "report.json"))
+        state = self.checkpoint.load()
+        log = 0
+        if state is not None:
+            progress = state.pop("run")
+            self.experience, log = progress["experience"], progress["log"]
+            self.report = Report.from_json({**asdict(self.report), **progress["report"]})
+            self.learner.load_state_dict(state)
+            self._emit({"event": "resumed", "experience": self.experience})
+        path = self.out / "events.jsonl"
+        self.log = open(path, "ab")
+        self.log.truncate(min(log, path.stat().st_size))
+        self.log.seek(0, 2)
+        return None
+
+    def _save(self, boundary: bool = False) -> None:
+        if self.checkpoint is None:
+            return
+        if boundary:
+            self.checkpoint.close()
+        measured = ("evaluated_after", "n_seen", "accuracy", "confusion", "phase_seconds")
+        report = {name: getattr(self.report, name) for name in measured}
+        progress = {"experience": self.experience, "log": self.log.tell(), "report": report}
+        self.checkpoint.save({"run": progress, **self.learner.state_dict()}, wait=self.save_every == 0)
+        self.saved_at = time.perf_counter()
+
+    def _close(self) -> Report:
+        memory = getattr(self.learner, "memory", None)
+        self.report.memory_bytes = memory.nbytes if memory is not None else 0
+        done = {"event": "done", "amca": self.report.amca, "final_accuracy": self.report.final_accuracy}
+        self._emit(done, log=True)
+        if self.out is not None and self.checkpoint is not None:
+            self.checkpoint.close()
+            self.log.close()
+            files.save(self.out / "weights.safetensors", blocks_state(self.learner.model))
+            files.write_json(self.out / "report.json", self.report.to_json())
+            self.checkpoint.delete()
+        return self.report
+
+    def _emit(self, event: Event, log: bool = False) -> None:
+        self.watch(event)
+        if log and self.out is not None:
+            try:
+                self.log.write((json.dumps(event) + "\n").encode())
+                self.log.flush()
+            except OSError as error:
+                raise files.cannot_write(self.out / "events.jsonl", error) from error
+
+
+class _Test:
+    """Test images; their latents are computed once for as long as llf does not change."""
+
+    def __init__(self, model: SplitClassifier, images: Images) -> None:
+        self.model, self.images = model, images
+        self._key: list[tuple[int, int]] = []
+        self._z = torch.empty(0)
+
+    def predict(self, learner: Learner, n_classes: int) -> tuple[Tensor, Tensor]:
+        """Predicted and true classes of the test images that belong to the first n classes."""
+        key = [(p.data_ptr(), p._version) for p in self.model.llf.state_dict().values()]
+        if key != self._key or len(self._z) == 0:
+            with evaluating(self.model):
+                self._z = latents(self.model, self.images)
+            self._key = key
+        rows = (self.images.labels < n_classes).nonzero().view(-1)
+        scores = [learner.logits(unpack(self._z[some])).argmax(1).cpu() for some in rows.split(BATCH)]
+        return torch.cat(scores), self.images.labels[rows]
+
+
+def _describe_memory(learner: Learner) -> dict[str, Any] | None:
+    memory = getattr(learner, "memory", None)
+    if memory is None:
+        return None
+    return {
+        "capacity": memory.capacity,
+        "store": memory.store,
+        "seed": memory.seed,
+        "dtype": str(memory.dtype),
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "triphase": triphase.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+def _check_same(out: Path, saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -> None:
+    """Refuse to continue a run as something else, and say what differs."""
+    for name in sorted((saved.keys() | now.keys()) - {"threads"}):
+        old, new = saved.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            _check_same(out, old, new, f"{prefix}{name}.")
+        elif old != new:
+            what = "another stream" if name == "stream" else f"{prefix}{name} {old!r} (now {new!r})"
+            raise Mismatch(f"{out} holds a run with {what}; give another --out, or delete {out} to start again.")

@@ -1,0 +1,160 @@
+"""The replay memory R: a class-balanced reservoir with named columns (SPEC 1.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from triphase.errors import InvalidValue
+from triphase.randomness import keys
+
+Columns = dict[str, Tensor]
+Read = Callable[[Tensor], Columns]  # row numbers of the samples that get in -> their columns
+TRAIN = 0  # the split that replay draws from; exemplars and validation samples have other numbers
+
+
+class Memory:
+    """At most `capacity` samples, balanced over the classes seen, uniform over all that was seen of a class.
+
+    Every sample has a fixed random key, hash(seed, id); a class keeps its samples with the highest keys. That is
+    reservoir sampling: whatever the order of arrival, each sample of a class is kept with the same probability.
+    Samples are rows; `x` holds pixels (store="raw") or `z` latents (store="latent"), and `y`, `id`, `key`,
+    `split` say what they are. `cache` holds further columns that can be computed again and are never saved.
+    A capacity of None keeps everything.
+
+    >>> memory = Memory(4, seed=0)
+    >>> pixels = torch.zeros(9, 1, 8, 8, dtype=torch.uint8)
+    >>> memory.add(torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1]), torch.arange(9), lambda rows: {"x": pixels[rows]})
+    >>> len(memory), memory.counts()
+    (4, {0: 2, 1: 2})
+    """
+
+    def __init__(
+        self,
+        capacity: int | None,
+        *,
+        seed: int = 0,
+        store: Literal["raw", "latent"] = "raw",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if capacity is not None and capacity < 1:
+            raise InvalidValue(f"A memory must hold at least 1 sample, got {capacity}; use None for no memory.")
+        if store not in ("raw", "latent"):
+            raise InvalidValue(f"store must be 'raw' or 'latent', got {store!r}.")
+        self.capacity, self.seed, self.store, self.dtype = capacity, seed, store, dtype
+        self.columns: Columns = {name: torch.empty(0, dtype=torch.long) for name in ("y", "id", "key")}
+        self.columns["split"] = torch.empty(0, dtype=torch.int8)
+        self.cache: Columns = {}
+        self._floor: dict[int, int] = {}  # the highest key ever discarded, per class
+
+    def __len__(self) -> int:
+        return len(self.columns["y"])
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.columns[name]
+
+    @property
+    def nbytes(self) -> int:
+        """What the stored samples take, without caches."""
+        return sum(column.numel() * column.element_size() for column in self.columns.values())
+
+    def counts(self) -> dict[int, int]:
+        """Samples held, per class."""
+        classes, counts = self.columns["y"].unique(return_counts=True)
+        return dict(zip(classes.tolist(), counts.tolist(), strict=True))
+
+    def slots(self, split: int = TRAIN) -> Tensor:
+        """The rows that belong to a split."""
+        return (self.columns["split"] == split).nonzero().view(-1)
+
+    def check_room(self, n_classes: int) -> None:
+        """Refuse, before anything is learned, to hold more classes than samples."""
+        if self.capacity is not None and self.capacity < n_classes:
+            raise InvalidValue(
+                f"A memory of {self.capacity} cannot hold {n_classes} classes: "
+                f"give it at least {n_classes} samples, better {20 * n_classes}."
+            )
+
+    def add(self, y: Tensor, ids: Tensor, read: Read, read_cache: Read | None = None) -> None:
+        """Offer the samples of one experience; `read` supplies the columns of those that get in.
+
+        A sample that is already held is not offered again, and one below a key that its class once discarded
+        is refused: room that comes back later must not favour late arrivals (SPEC 9.7).
+        """
+        new = self._candidates(y, ids)
+        key = keys(self.seed, ids)
+        kept = self._keep(torch.cat([self["y"], y[new]]), torch.cat([self["key"], key[new]]))
+        stays, entering = kept[: len(self)], new[kept[len(self) :]]
+        arrived = {"y": y[entering], "id": ids[entering], "key": key[entering]} | read(entering)
+        arrived.setdefault("split", torch.full((len(entering),), TRAIN, dtype=torch.int8))
+        derived = read_cache(entering) if read_cache is not None else {}
+        complete = {name for name in derived if name in self.cache or len(self) == 0}
+        self.cache = {name: _append(self.cache.get(name), stays, derived[name]) for name in complete}
+        self.columns = {name: _append(self.columns.get(name), stays, arrived[name]) for name in arrived}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that must survive."""
+        floor = {str(label): key for label, key in self._floor.items()}
+        return {"columns": dict(self.columns), "floor": floor, "capacity": self.capacity, "seed": self.seed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a saved memory; caches start empty."""
+        self.columns, self.cache = dict(state["columns"]), {}
+        self._floor = {int(label): int(key) for label, key in state["floor"].items()}
+
+    def _candidates(self, y: Tensor, ids: Tensor) -> Tensor:
+        floor = torch.tensor([self._floor.get(label, -1) for label in y.tolist()], dtype=torch.long)
+        fresh = ~torch.isin(ids, self["id"]) & (keys(self.seed, ids) > floor)
+        return (fresh & _first_occurrence(ids)).nonzero().view(-1)
+
+    def _keep(self, y: Tensor, key: Tensor) -> Tensor:
+        """Which of the candidates stay: in each class those with the highest keys, up to its quota."""
+        by_key = key.argsort(descending=True)
+        order = by_key[y[by_key].argsort(stable=True)]  # grouped by class, highest key first
+        classes, counts = y.unique(return_counts=True)
+        quota = self._quotas(dict(zip(classes.tolist(), counts.tolist(), strict=True)))
+        starts = counts.cumsum(0) - counts
+        rank = torch.arange(len(y)) - starts.repeat_interleave(counts)
+        kept = torch.zeros(len(y), dtype=torch.bool)
+        kept[order] = rank < torch.tensor([quota[label] for label in classes.tolist()]).repeat_interleave(counts)
+        for label in classes[torch.tensor([quota[c] for c in classes.tolist()]) < counts].tolist():
+            discarded = int(key[(y == label) & ~kept].max())
+            self._floor[label] = max(self._floor.get(label, -1), discarded)
+        return kept
+
+    def _quotas(self, supply: dict[int, int]) -> dict[int, int]:
+        """Slots per class: equal as far as the supply allows, every slot used, remainders where they were."""
+        if self.capacity is None:
+            return supply
+        self.check_room(len(supply))
+        level = _level(sorted(supply.values()), self.capacity)
+        quota = {label: min(n, level) for label, n in supply.items()}
+        held = self.counts()
+        longing = sorted((n for n in supply if supply[n] > level), key=lambda n: (held.get(n, 0) <= level, n))
+        for label in longing[: self.capacity - sum(quota.values())]:
+            quota[label] += 1
+        return quota
+
+
+def _level(supply: list[int], capacity: int) -> int:
+    """The highest level q with sum(min(n, q)) <= capacity, for supplies in ascending order."""
+    room, left = capacity, len(supply)
+    for n in supply:
+        if n * left > room:
+            return room // left
+        room, left = room - n, left - 1
+    return max(supply, default=0)
+
+
+def _append(old: Tensor | None, stays: Tensor, new: Tensor) -> Tensor:
+    return new if old is None else torch.cat([old[stays], new.to(old.dtype)])
+
+
+def _first_occurrence(ids: Tensor) -> Tensor:
+    """For each position, whether it is the first with its id."""
+    unique, inverse = ids.unique(return_inverse=True)
+    first = torch.full((len(unique),), len(ids)).scatter_reduce_(0, inverse, torch.arange(len(ids)), "amin")
+    return torch.arange(len(ids)) == first[inverse]

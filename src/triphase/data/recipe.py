@@ -1,0 +1,56 @@
+"""The conditions of training that every learner shares."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from triphase.data import augment
+from triphase.errors import InvalidValue
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one experience is trained on, whoever learns: the paper insists on equal conditions (Sec. V-C).
+
+    >>> Recipe(epochs=4, lr=0.1).csf_lr_or_lr
+    0.1
+    """
+
+    epochs: int = 4
+    lr: float = 0.1  # of the head
+    csf_lr: float | None = None  # of csf (and llf where it learns); None: the same as lr
+    n_mbe: int = 128  # datapoints of the experience in a minibatch
+    n_mbr: int = 0  # datapoints of the replay memory in a minibatch
+    momentum: float = 0.9
+    weight_decay: float = 0.0  # of csf and llf; the head never decays, or masked rows would shrink
+    augment: str = "none"
+    lr_schedule: Literal["constant", "patience"] = "constant"
+    trainable: Literal["csf", "all"] = "csf"  # what rivals train after the first experience
+
+    def __post_init__(self) -> None:
+        augment.parse(self.augment)
+        for name, least in (("epochs", 1), ("n_mbe", 1), ("n_mbr", 0)):
+            if getattr(self, name) < least:
+                raise InvalidValue(f"{name} must be at least {least}, got {getattr(self, name)}.")
+        for name in ("lr", "csf_lr"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidValue(f"{name} must be above 0, got {value}.")
+        if not 0 <= self.momentum < 1:
+            raise InvalidValue(f"momentum must be in [0, 1), got {self.momentum}.")
+        if self.weight_decay < 0:
+            raise InvalidValue(f"weight_decay must not be negative, got {self.weight_decay}.")
+        if self.lr_schedule not in ("constant", "patience"):
+            raise InvalidValue(f"lr_schedule must be 'constant' or 'patience', got {self.lr_schedule!r}.")
+        if self.trainable not in ("csf", "all"):
+            raise InvalidValue(f"trainable must be 'csf' or 'all', got {self.trainable!r}.")
+
+    @property
+    def csf_lr_or_lr(self) -> float:
+        """The learning rate of csf."""
+        return self.lr if self.csf_lr is None else self.csf_lr
+
+    def to_json(self) -> dict[str, Any]:
+        """For settings and reports."""
+        return asdict(self)

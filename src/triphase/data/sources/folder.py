@@ -1,0 +1,113 @@
+"""A person's photos: one folder for each class, files of any kind that Pillow reads."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from triphase.data.images import Images, check_size, decode, decode_pool, image_suffixes
+from triphase.data.sources.listing import digest, ids_from, listdir
+from triphase.errors import BadData
+
+AT_ONCE = 1024  # files handed to the threads together, so that a huge folder does not fill the memory
+LAYOUT = "put the images of each class into a folder of its own, such as {root}/cat/1.jpg"
+
+
+class Folder(NamedTuple):
+    """The images of a folder and what was left out of it."""
+
+    images: Images  # labels count the names
+    names: list[str]  # classes that have images
+    skipped: list[Path]  # images that cannot be read (only with skip_bad)
+    empty: list[str]  # class folders without a usable image
+
+
+def folder(root: Path, size: int, *, skip_bad: bool = False) -> Folder:
+    """The images in the class folders of `root`, decoded on demand as size x size RGB.
+
+    Every file is decoded once now, so that a broken one is found before learning starts; it is refused by
+    name, or left out and listed with skip_bad. An image's id is a hash of its file's content.
+    """
+    root, size = Path(root), check_size(size)
+    paths: list[Path] = []
+    owners: list[str] = []
+    classes = _class_folders(root)
+    for name in classes:
+        try:
+            found = _images_below(root / name)
+        except OSError as error:
+            raise BadData(f"{root / name} cannot be listed ({error}); allow reading it.") from error
+        paths += found
+        owners += [name] * len(found)
+    checked = list(zip(paths, owners, _check(paths, size, skip_bad), strict=True))
+    good = [(path, owner, code) for path, owner, code in checked if code]
+    if not good:
+        raise BadData(f"No folder in {root} holds an image that can be read; {LAYOUT.format(root=root)}.")
+    names = sorted({owner for _, owner, _ in good})
+    number = {name: label for label, name in enumerate(names)}
+    labels = torch.tensor([number[owner] for _, owner, _ in good])
+    images = Images.from_files([path for path, _, _ in good], labels, ids_from(code for _, _, code in good), size)
+    skipped = [path for path, _, code in checked if not code]
+    return Folder(images, names, skipped, [name for name in classes if name not in number])
+
+
+def _class_folders(root: Path) -> list[str]:
+    """The names of the class folders, sorted."""
+    if not root.exists():
+        raise BadData(f"There is no folder {root}; check the spelling.")
+    if not root.is_dir():
+        raise BadData(f"{root} is a file; give the folder that contains the class folders.")
+    names = listdir(root)
+    loose = [name for name in names if _is_image(root / name)]
+    if loose:
+        raise BadData(
+            f"{root / loose[0]} ({len(loose)} in all) is not in a class folder; {LAYOUT.format(root=root)}."
+        )
+    classes = [name for name in names if (root / name).is_dir()]
+    if not classes:
+        raise BadData(f"{root} has no class folders; {LAYOUT.format(root=root)}.")
+    return classes
+
+
+def _is_image(path: Path) -> bool:
+    """Whether the name says image; a dangling link counts (it is broken), a pipe or a folder does not."""
+    if path.suffix.lower() not in image_suffixes() or path.is_dir():
+        return False
+    return path.is_file() or path.is_symlink()
+
+
+def _images_below(start: Path) -> list[Path]:
+    """Image files in a class folder at any depth, sorted; links are followed, but none round in circles."""
+    found: list[Path] = []
+    around = set(start.resolve().parents)  # a link back to one of these would bring in the other classes
+    visited: set[Path] = set()
+    waiting = [start]
+    while waiting:
+        here = waiting.pop()
+        real = here.resolve()
+        if real in visited or real in around:
+            continue
+        visited.add(real)
+        entries = [here / name for name in listdir(here)]
+        waiting += [entry for entry in entries if entry.is_dir()]
+        found += [entry for entry in entries if _is_image(entry)]
+    return sorted(found)
+
+
+def _check(paths: Sequence[Path], size: int, skip_bad: bool) -> list[bytes]:
+    """The digest of each file, once it has been decoded to its end; b"" for one to skip."""
+
+    def check(path: Path) -> bytes:
+        try:
+            decode(path, size)
+            return digest(path.read_bytes())
+        except BadData:
+            if skip_bad:
+                return b""
+            raise
+
+    digests: list[bytes] = []
+    for first in range(0, len(paths), AT_ONCE):
+        digests += decode_pool().map(check, paths[first : first + AT_ONCE])
+    return digests

@@ -1,0 +1,239 @@
+"""Experiences in order, and the ways to make them: class-incremental, with repetition, joint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from triphase.data.images import Images
+from triphase.errors import BadData, InvalidValue
+from triphase.randomness import generator
+
+
+@dataclass(frozen=True)
+class Experience:
+    """E_i: the data of one lesson, accessible only while it is learned (Eq. 2)."""
+
+    index: int  # from 1
+    images: Images
+    classes: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if len(self.images) == 0:
+            raise BadData(f"Experience {self.index} has no images; drop it from the stream.")
+        object.__setattr__(self, "classes", tuple(self.images.labels.unique().tolist()))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """CL = {E_1, ..., E_n} with the images to test on (Eq. 1).
+
+    Labels are renamed to the order of first appearance (sorted within an experience), so the classes seen so far
+    are always range(n); `names` keeps what they were called. `evaluation` says on which classes accuracy is
+    measured: those seen so far, or all of them from the start. `n_classes` is None if it is not known beforehand.
+    """
+
+    experiences: tuple[Experience, ...]
+    test: Images
+    names: tuple[str, ...]
+    n_classes: int | None = None
+    evaluation: Literal["seen", "all"] = "seen"
+    evaluate_after: tuple[int, ...] = ()  # indices of experiences; empty: after each
+
+    def __post_init__(self) -> None:
+        if not self.experiences:
+            raise BadData("A stream needs at least one experience.")
+        if not self.evaluate_after:
+            object.__setattr__(self, "evaluate_after", tuple(e.index for e in self.experiences))
+
+    @property
+    def n_seen(self) -> tuple[int, ...]:
+        """How many classes have been seen after each experience."""
+        seen, counts = 0, []
+        for experience in self.experiences:
+            seen = max(seen, max(experience.classes) + 1)
+            counts.append(seen)
+        return tuple(counts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal exactly when labels, samples and protocol are equal."""
+        digest = hashlib.blake2b(digest_size=16)
+        protocol = [self.names, self.n_classes, self.evaluation, self.evaluate_after]
+        digest.update(json.dumps(protocol).encode())
+        for images in [*(e.images for e in self.experiences), self.test]:
+            digest.update(images.labels.numpy().tobytes())
+            digest.update(images.ids.numpy().tobytes())
+        return digest.hexdigest()
+
+
+def stream(
+    experiences: Sequence[Images],
+    test: Images,
+    names: Sequence[str],
+    *,
+    n_classes: int | None = None,
+    evaluation: Literal["seen", "all"] = "seen",
+    evaluate_after: Sequence[int] = (),
+) -> Stream:
+    """A stream of the given lessons, with classes renamed to their order of first appearance.
+
+    >>> pixels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
+    >>> one = Images.from_array(pixels, torch.tensor([7, 7, 3, 3]))
+    >>> two = Images.from_array(pixels, torch.tensor([0, 0, 7, 7]), torch.arange(4, 8))
+    >>> s = stream([one, two], one, [f"class {c}" for c in range(8)])
+    >>> [e.classes for e in s.experiences], s.names
+    ([(0, 1), (1, 2)], ('class 3', 'class 7', 'class 0'))
+    """
+    order: list[int] = []
+    for images in experiences:
+        order += [c for c in images.labels.unique().tolist() if c not in set(order)]
+    if evaluation == "all":
+        order += [c for c in test.labels.unique().tolist() if c not in set(order)]
+    renamed = torch.full((max([*order, *test.labels.tolist(), 0]) + 1,), -1)
+    renamed[torch.tensor(order, dtype=torch.long)] = torch.arange(len(order))
+    tested = (renamed[test.labels] >= 0).nonzero().view(-1)
+    lessons = [e.select(torch.arange(len(e)), renamed[e.labels]) for e in experiences]
+    return Stream(
+        tuple(Experience(i, images) for i, images in enumerate(lessons, start=1)),
+        test.select(tested, renamed[test.labels[tested]]),
+        tuple(names[c] for c in order),
+        n_classes,
+        evaluation,
+        tuple(evaluate_after),
+    )
+
+
+def class_incremental(
+    train: Images,
+    test: Images,
+    names: Sequence[str],
+    *,
+    first: int,
+    then: int,
+    order: Sequence[int] | None = None,
+    n_experiences: int | None = None,
+    known_size: bool = True,
+    evaluation: Literal["seen", "all"] = "seen",
+    evaluate_after: Sequence[int] = (),
+) -> Stream:
+    """A/B-C: `first` classes (B), then `then` new ones (C) in each of the other experiences (Sec. V-A).
+
+    `known_size` gives the head all its rows from the start, as the paper does; otherwise it grows.
+    """
+    classes = sorted(train.labels.unique().tolist()) if order is None else list(order)
+    if first < 1 or then < 1:
+        raise InvalidValue(f"An experience needs at least 1 class, got {first} first and {then} after.")
+    groups = [classes[:first], *(classes[i : i + then] for i in range(first, len(classes), then))]
+    groups = groups[: n_experiences or len(groups)]
+    wanted = first + then * (len(groups) - 1)
+    if n_experiences is not None and len(groups) < n_experiences or wanted > len(classes):
+        raise InvalidValue(
+            f"{n_experiences or len(groups)}/{first}-{then} needs "
+            f"{first + then * ((n_experiences or len(groups)) - 1)} classes, but the dataset has {len(classes)}."
+        )
+    lessons = [train.select(_members(train.labels, group)) for group in groups]
+    n_classes = sum(map(len, groups)) if known_size else None
+    return stream(lessons, test, names, n_classes=n_classes, evaluation=evaluation, evaluate_after=evaluate_after)
+
+
+def with_repetition(
+    train: Images,
+    test: Images,
+    names: Sequence[str],
+    *,
+    n_experiences: int,
+    first: int,
+    per_experience: int = 1,
+    seed: int = 0,
+    known_size: bool = True,
+    evaluation: Literal["seen", "all"] = "all",
+) -> Stream:
+    """NIC: `first` classes to begin with, then lessons of `per_experience` classes that come back with new images.
+
+    The images of each class are dealt out over its lessons, so none is ever shown twice. From lists that exist
+    already (NICv2), call `stream` with one `Images` per list.
+    """
+    classes = train.labels.unique()
+    classes = classes[torch.randperm(len(classes), generator=generator(seed, "class order"))]
+    visits = _visits(classes.tolist(), n_experiences, first, per_experience, seed)
+    parts: dict[int, list[Tensor]] = {}
+    for label in classes.tolist():
+        members = _members(train.labels, [label])
+        n = sum(label in lesson for lesson in visits)
+        if n > len(members):
+            raise InvalidValue(f"Class {names[label]} has {len(members)} images for {n} lessons; ask for fewer.")
+        shuffled = members[torch.randperm(len(members), generator=generator(seed, "deal", label))]
+        parts[label] = list(shuffled.tensor_split(n)) if n else []
+    lessons = [train.select(torch.cat([parts[c].pop() for c in sorted(lesson)])) for lesson in visits]
+    n_classes = len(classes) if known_size else None
+    return stream(lessons, test, names, n_classes=n_classes, evaluation=evaluation)
+
+
+def joint(source: Stream) -> Stream:
+    """All the data of a stream as one experience: what the upper bound is trained on."""
+    labels = torch.cat([e.images.labels for e in source.experiences])
+    everything = concatenate([e.images for e in source.experiences])
+    return Stream(
+        (Experience(1, everything),),
+        source.test,
+        source.names,
+        max(source.n_classes or 0, int(labels.max()) + 1),
+        source.evaluation,
+    )
+
+
+def seeded_order(n_classes: int, seed: int) -> list[int]:
+    """A class order that anyone can draw again."""
+    return torch.randperm(n_classes, generator=generator(seed, "class order")).tolist()
+
+
+def per_class(images: Images, n: int, seed: int = 0) -> Images:
+    """At most n images of each class, drawn at random."""
+    shuffled = torch.randperm(len(images), generator=generator(seed, "subset"))
+    grouped = shuffled[images.labels[shuffled].argsort(stable=True)]
+    _, counts = images.labels.unique(return_counts=True)
+    rank = torch.arange(len(images)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return images.select(grouped[rank < n].sort().values)
+
+
+def concatenate(parts: Sequence[Images]) -> Images:
+    """All the images of several sets, in order; no pixel is copied."""
+    ends = torch.tensor([len(part) for part in parts]).cumsum(0)
+
+    def read(rows: Tensor) -> Tensor:
+        owner = torch.searchsorted(ends, rows, right=True)
+        pieces = [(owner == i).nonzero().view(-1) for i in range(len(parts))]
+        pixels = [parts[i].read(rows[at] - ends[i] + len(parts[i])) for i, at in enumerate(pieces) if len(at)]
+        return torch.cat(pixels)[torch.cat(pieces).argsort()] if pixels else parts[0].read(rows)
+
+    labels = torch.cat([part.labels for part in parts])
+    return Images(read, labels, torch.cat([part.ids for part in parts]))
+
+
+def _members(labels: Tensor, classes: Sequence[int]) -> Tensor:
+    return torch.isin(labels, torch.tensor(classes)).nonzero().view(-1)
+
+
+def _visits(classes: list[int], n: int, first: int, per_experience: int, seed: int) -> list[set[int]]:
+    """Which classes each lesson holds: new ones enter at even intervals, known ones return between them."""
+    later = classes[first:]
+    if n - 1 < -(-len(later) // per_experience):
+        raise InvalidValue(f"{len(later)} more classes do not fit into {n - 1} lessons of {per_experience}.")
+    if n == 1:
+        return [set(classes)]
+    entries = [later[i * len(later) // (n - 1) : (i + 1) * len(later) // (n - 1)] for i in range(n - 1)]
+    visits, known = [set(classes[:first])], list(classes[:first])
+    for i, entering in enumerate(entries):
+        lesson = set(entering[:per_experience])
+        draw = torch.randperm(len(known), generator=generator(seed, "return", i)).tolist()
+        lesson |= {known[j] for j in draw[: max(0, per_experience - len(lesson))]}
+        visits.append(lesson)
+        known += entering
+    return visits

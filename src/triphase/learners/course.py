@@ -1,0 +1,170 @@
+"""The course of one experience: what is done of it, its optimiser and its learning rate.
+
+`learn` is written as if it always ran from start to end. When it continues after a crash, the course skips what
+was done: `begin` is False for finished sections, and `steps` starts where the saved state was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.errors import InvalidValue
+from triphase.learners.protocol import Step, blocks_state, load_blocks
+from triphase.models import SplitClassifier
+from triphase.models.split import BLOCKS
+
+PATIENCE, FACTOR, LR_MIN = 5, 3.0, 1e-4  # FACIL's scheme: divide by 3 after 5 epochs without a better loss
+
+
+class Course:
+    """Position, momentum and schedule of the experience that is being learned."""
+
+    def __init__(self, reset_momentum: Literal["phase", "experience", "never"] = "phase") -> None:
+        if reset_momentum not in ("phase", "experience", "never"):
+            raise InvalidValue(f"reset_momentum is 'phase', 'experience' or 'never', got {reset_momentum!r}.")
+        self._reset_momentum = reset_momentum
+        self._optimizer: torch.optim.SGD | None = None
+        self._names: dict[int, str] = {}
+        self._momentum: dict[str, Tensor] = {}  # of the last optimiser, or as loaded
+        self._resume: str | None = None
+        self._fresh = True  # no optimiser of this section has been built before
+        self.section, self.epochs_before, self.epoch, self.step = "", 0, 0, 0
+        self.divisor, self.best, self.waited, self.total = 1.0, float("inf"), 0, 0.0  # of the schedule
+
+    def begin(self, section: str) -> bool:
+        """Whether this section of `learn` is still to be done; sections always come in the same order."""
+        if self._resume is not None:
+            if section != self._resume:
+                return False
+            self._resume = None
+            return True
+        self.section, self.epochs_before = section, self.epochs_before + self.epoch
+        self.epoch = self.step = 0
+        self._fresh = True
+        return True
+
+    def optimizer(self, model: SplitClassifier, recipe: Recipe) -> torch.optim.SGD:
+        """SGD with momentum over the blocks that learn; the head does not decay (SPEC 1.5).
+
+        Momentum starts at zero in each phase unless `reset_momentum` says otherwise: a live buffer would go on
+        moving weights whose gradient is masked.
+        """
+        self._momentum = self._buffers()
+        groups, self._names = [], {}
+        for block in BLOCKS:
+            named = [(f"{block}.{n}", p) for n, p in getattr(model, block).named_parameters() if p.requires_grad]
+            self._names |= {id(p): name for name, p in named}
+            head = block == "head"
+            lr = (recipe.lr if head else recipe.csf_lr_or_lr) / self.divisor
+            decay = 0.0 if head else recipe.weight_decay
+            if named:
+                groups.append({"params": [p for _, p in named], "lr": lr, "weight_decay": decay})
+        self._optimizer = torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, foreach=True)
+        first = self.epochs_before == 0
+        if (
+            not self._fresh
+            or self._reset_momentum == "never"
+            or (self._reset_momentum == "experience" and not first)
+        ):
+            self._restore_momentum()
+        self._recipe = recipe
+        return self._optimizer
+
+    def steps(self, epochs: int, steps: int) -> Iterator[tuple[int, int]]:
+        """(epoch in the experience, step in the epoch) of what is left of this section; call `took` after each."""
+        self._epochs, self._steps = epochs, steps
+        while self.epoch < epochs:
+            while self.step < steps:
+                expected = self.step + 1
+                yield self.epochs_before + self.epoch, self.step
+                assert self.step == expected, "call course.took after each step"
+            self.step, self.epoch = 0, self.epoch + 1
+            self._schedule()
+
+    def took(self, loss: Tensor, cross_entropy: Tensor | None = None) -> Step:
+        """Count one optimiser step as done; the schedule watches the cross-entropy alone (SPEC 9.3)."""
+        assert self._optimizer is not None
+        self.step += 1
+        if self._recipe.lr_schedule == "patience":
+            self.total += float(loss if cross_entropy is None else cross_entropy)
+        lr = self._optimizer.param_groups[-1]["lr"]
+        return Step(self.section, self.epoch + 1, self._epochs, self.step, self._steps, loss.detach(), lr)
+
+    def finish(self) -> None:
+        """The experience is learned."""
+        self._momentum = self._buffers() if self._reset_momentum == "never" else {}
+        self._optimizer = None
+        self.section, self.epochs_before, self.epoch, self.step = "", 0, 0, 0
+        self.divisor, self.best, self.waited, self.total = 1.0, float("inf"), 0, 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position and schedule; the momentum is a part of its own, for it is large."""
+        names = ("section", "epochs_before", "epoch", "step", "divisor", "best", "waited", "total")
+        return {name: getattr(self, name) for name in names}
+
+    def momentum_state(self) -> dict[str, Tensor]:
+        """The momentum buffers by parameter name."""
+        return self._buffers()
+
+    def load_state_dict(self, state: dict[str, Any], momentum: dict[str, Tensor]) -> None:
+        """Continue from a saved position."""
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._resume = self.section or None
+        self._momentum, self._optimizer, self._fresh = dict(momentum), None, False
+
+    def _schedule(self) -> None:
+        """At the end of an epoch: after PATIENCE epochs without a better cross-entropy, divide the rate."""
+        if self._optimizer is None or self._recipe.lr_schedule != "patience":
+            return
+        mean, self.total = self.total / max(self._steps, 1), 0.0
+        self.waited = 0 if mean < self.best else self.waited + 1
+        self.best = min(self.best, mean)
+        if self.waited >= PATIENCE and self._recipe.lr / (self.divisor * FACTOR) >= LR_MIN:
+            self.divisor, self.waited = self.divisor * FACTOR, 0
+            for group in self._optimizer.param_groups:
+                group["lr"] /= FACTOR
+
+    def _buffers(self) -> dict[str, Tensor]:
+        if self._optimizer is None:
+            return self._momentum
+        state = self._optimizer.state
+        buffers = {self._names[id(p)]: s.get("momentum_buffer") for p, s in state.items()}
+        return {name: buffer for name, buffer in buffers.items() if buffer is not None}
+
+    def _restore_momentum(self) -> None:
+        assert self._optimizer is not None
+        for group in self._optimizer.param_groups:
+            for p in group["params"]:
+                buffer = self._momentum.get(self._names[id(p)])
+                if buffer is None:
+                    continue
+                grown = torch.zeros_like(p)  # a head that grew since has new rows without momentum
+                grown[: len(buffer)] = buffer.to(p.device)
+                self._optimizer.state[p]["momentum_buffer"] = grown
+
+
+def learner_state(
+    settings: dict[str, Any], model: SplitClassifier, memory: Memory | None, known: set[int], course: Course
+) -> dict[str, Any]:
+    """What every gradient learner must keep; one entry per part that changes at its own pace."""
+    state = {"settings": settings, "known": sorted(known), "course": course.state_dict()}
+    state |= {**blocks_state(model), "momentum": course.momentum_state()}
+    return state if memory is None else state | {"memory": memory.state_dict()}
+
+
+def load_learner_state(
+    state: dict[str, Any], model: SplitClassifier, memory: Memory | None, course: Course
+) -> set[int]:
+    """Take over a saved state; returns the known classes."""
+    load_blocks(model, state)
+    course.load_state_dict(state["course"], state["momentum"])
+    if memory is not None:
+        memory.load_state_dict(state["memory"])
+    return set(state["known"])

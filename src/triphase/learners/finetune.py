@@ -1,0 +1,76 @@
+"""Plain fine-tuning with cross-entropy, the lower bound; with a memory, experience replay.
+
+The shortest complete learner: copy this file to write a new one (docs/add-a-learner.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from triphase.data.feeder import Feeder
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.learners.course import Course, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore, learn_blocks, predict, sgd_step
+from triphase.models import SplitClassifier
+
+
+class FineTune:
+    """Minimises the cross-entropy of what it is given (Eq. 4; with a memory Eq. 5)."""
+
+    def __init__(
+        self,
+        model: SplitClassifier,
+        memory: Memory | None = None,
+        *,
+        seed: int = 0,
+        pretrained: bool = True,  # False: llf learns in the first experience
+    ) -> None:
+        self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
+        name = "finetune" if memory is None else "replay"
+        self.settings = {"learner": name, "seed": seed, "pretrained": pretrained}
+        self.known: set[int] = set()
+        self.course = Course()
+
+    def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
+        """Train csf and head on the experience, beside replayed samples if there is a memory."""
+        model, memory, course = self.model, self.memory, self.course
+        first = not self.known
+        seen = self.known | set(experience.classes)
+
+        if course.begin("start"):
+            if memory is not None:
+                memory.check_room(len(seen))
+            model.grow(max(seen) + 1)
+        model.train()
+        learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
+        feeder = Feeder(model, experience, memory, recipe, seed=self.seed)
+
+        if course.begin("train"):
+            optimizer = course.optimizer(model, recipe)
+            for mb in feeder.mixed(course.steps(recipe.epochs, feeder.n_mixed)):
+                loss = F.cross_entropy(model.tail(mb.z), mb.y)
+                sgd_step(optimizer, loss)
+                tick(course.took(loss))
+
+        learn_blocks(model, llf=False, csf=True)
+        if memory is not None:
+            feeder.remember()
+        self.known = seen
+        course.finish()
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores over the classes seen so far."""
+        return predict(self.model, z, self.known)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which `learn` continues."""
+        return learner_state(self.settings, self.model, self.memory, self.known, self.course)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.known = load_learner_state(state, self.model, self.memory, self.course)

@@ -1,0 +1,87 @@
+"""Joint training, the upper bound: everything seen so far, all at once, from the initial weights."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triphase.data.feeder import Feeder
+from triphase.data.images import Images
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience, concatenate
+from triphase.learners.course import Course, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, blocks_state, ignore, learn_blocks, predict, sgd_step
+from triphase.models import SplitClassifier
+
+
+class Joint:
+    """Retrains csf and head on all data with plain cross-entropy: no masks, no bias correction, no replay.
+
+    Give it `joint(stream)` for the one number of the paper's dashed lines. To follow a stream, give it a memory
+    without limit, `Memory(None)`: each experience is then joined with all before it.
+    """
+
+    def __init__(
+        self,
+        model: SplitClassifier,
+        memory: Memory | None = None,
+        *,
+        seed: int = 0,
+        pretrained: bool = True,  # False: llf learns too
+    ) -> None:
+        self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
+        self.settings = {"learner": "joint", "seed": seed, "pretrained": pretrained}
+        self.known: set[int] = set()
+        self.course = Course()
+        self._initial = copy.deepcopy(blocks_state(model))
+
+    def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
+        """Start again from the initial weights and train on everything."""
+        model, memory, course = self.model, self.memory, self.course
+        seen = self.known | set(experience.classes)
+
+        if course.begin("start"):
+            for block in ("llf", "csf"):
+                getattr(model, block).load_state_dict(self._initial[block])
+            model.grow(max(seen) + 1)
+            torch.nn.init.zeros_(model.head.weight)
+        model.train()
+        learn_blocks(model, llf=recipe.trainable == "all" or not self.pretrained, csf=True)
+        feeder = Feeder(model, self._everything(experience), None, recipe, seed=self.seed)
+
+        if course.begin("train"):
+            optimizer = course.optimizer(model, recipe)
+            for mb in feeder.mixed(course.steps(recipe.epochs, feeder.n_mixed)):
+                loss = F.cross_entropy(model.tail(mb.z), mb.y)
+                sgd_step(optimizer, loss)
+                tick(course.took(loss))
+
+        learn_blocks(model, llf=False, csf=True)
+        if memory is not None:
+            images = experience.images
+            memory.add(images.labels, images.ids, lambda rows: {"x": images.read(rows)})
+        self.known = seen
+        course.finish()
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores over the classes seen so far."""
+        return predict(self.model, z, self.known)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which `learn` continues."""
+        return learner_state(self.settings, self.model, self.memory, self.known, self.course)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.known = load_learner_state(state, self.model, self.memory, self.course)
+
+    def _everything(self, experience: Experience) -> Experience:
+        if self.memory is None or len(self.memory) == 0:
+            return experience
+        past = Images.from_array(self.memory["x"], self.memory["y"], self.memory["id"])
+        return Experience(experience.index, concatenate([past, experience.images]))

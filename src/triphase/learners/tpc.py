@@ -1,0 +1,267 @@
+"""Three-Phase Consolidation: Algorithm 1 of the paper, phase by phase.
+
+Maltoni and Pellegrini, "Continual Learning by Three-Phase Consolidation", Sec. IV. Equation numbers are the printed
+ones. Every option beyond the paper's text is settled and explained in docs/deviations.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from triphase.data.feeder import Feeder
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.errors import InvalidValue, TriphaseWarning
+from triphase.learners.course import Course, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore, learn_blocks, predict, sgd_step, zero_rows_
+from triphase.maths import bias_correction_loss, block_gradient, harmless, normalize_, outside, stable_lr
+from triphase.maths.bias import check_std
+from triphase.maths.masking import check_tolerance
+from triphase.models import SplitClassifier
+
+TEMPERATURE = 2.0  # of the optional distillation
+
+CHOICES = {
+    "bc": ("loss", "explicit", "loss_only", "final_only", "none"),
+    "bc_scope": ("seen", "all"),
+    "w_bc_scale": ("fixed", "n"),
+    "masking": ("tpc", "none", "single", "group"),
+    "empty_phase1": ("skip", "to_phase2"),
+    "predict_over": ("seen", "all"),
+}
+
+
+class TPC:
+    """Learns each experience in three phases; without memory, only the head learns after the first one.
+
+    Phase I bootstraps the novel classes with everything else protected, Phase II updates all classes under online
+    bias correction and gradient masking, Phase III consolidates on the class-balanced memory.
+
+    >>> from triphase.models import linear_head
+    >>> model = SplitClassifier(nn.Identity(), nn.Flatten(), linear_head(64, 2))
+    >>> TPC(model, Memory(20, seed=0), t=0.5, s=0.05, w_bc=5.0, seed=0).epochs(35, novel=True)
+    (4, 27, 4)
+    """
+
+    def __init__(
+        self,
+        model: SplitClassifier,
+        memory: Memory | None,
+        *,
+        t: float = 0.5,  # tolerance: a wrong class below t times the true one is left alone (Sec. IV-B)
+        s: float = 0.05,  # standard deviation of every head row (Eq. 9)
+        w_bc: float = 5.0,  # weight of L_BC (Eq. 11)
+        seed: int = 0,
+        pretrained: bool = True,  # False: llf learns in the first experience
+        share_1: float = 0.1,  # of the epochs that are Phase I
+        share_3: float = 0.1,  # of the epochs that are Phase III; 0 leaves the phase out
+        bc: Literal["loss", "explicit", "loss_only", "final_only", "none"] = "loss",
+        bc_scope: Literal["seen", "all"] = "seen",
+        eps: float = 1e-4,
+        w_bc_scale: Literal["fixed", "n"] = "fixed",
+        masking: Literal["tpc", "none", "single", "group"] = "tpc",
+        empty_phase1: Literal["skip", "to_phase2"] = "skip",
+        reset_momentum: Literal["phase", "experience", "never"] = "phase",
+        predict_over: Literal["seen", "all"] = "seen",
+        distill: float = 0.0,  # weight of naive distillation (the paper's footnote 9)
+        cached: bool = True,  # False computes every latent again, for measuring what caching saves
+    ) -> None:
+        settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory", "cached")}
+        check_tolerance(t)
+        check_std(s)
+        for name, choices in CHOICES.items():
+            if settings[name] not in choices:
+                raise InvalidValue(f"{name} must be one of {', '.join(choices)}, got {settings[name]!r}.")
+        for name in ("w_bc", "share_1", "share_3", "eps", "distill"):
+            if settings[name] < 0:
+                raise InvalidValue(f"{name} must not be negative, got {settings[name]}.")
+        self.model, self.memory, self.seed = model, memory, seed
+        self.t, self.s, self.w_bc, self.eps = t, s, w_bc, eps
+        self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
+        self.pretrained, self.share_1, self.share_3, self.empty_phase1 = (
+            pretrained,
+            share_1,
+            share_3,
+            empty_phase1,
+        )
+        self.predict_over, self.distill, self.cached = predict_over, distill, cached
+        self.settings = {"learner": "tpc", **settings}
+        self.known: set[int] = set()
+        self.course = Course(reset_momentum)
+        self.teacher: nn.Sequential | None = None  # csf and head before the experience, if distilling
+
+    def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
+        """One pass of Algorithm 1's outer loop."""
+        model, memory, course = self.model, self.memory, self.course
+        first = not self.known
+        current = set(experience.classes)
+        novel = current - self.known  # y_novel = E_i^y - known
+        seen = self.known | current
+        epochs_1, epochs_2, epochs_3 = self.epochs(recipe.epochs, novel=bool(novel))
+        csf_learns = first or memory is not None  # without replay, a free csf would forget (Sec. IV-C)
+        depth: Literal["llf", "csf"] = "llf" if csf_learns else "csf"
+
+        if course.begin("start"):
+            self._check(recipe, seen)
+            model.grow(max(seen) + 1)
+            zero_rows_(model, self.known)
+            self.teacher = (
+                copy.deepcopy(nn.Sequential(model.csf, model.head)) if self.distill and not first else None
+            )
+        model.train()
+        learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
+        feeder = Feeder(model, experience, memory, recipe, seed=self.seed, cached=self.cached)
+
+        # Phase I: bootstrap the novel classes; nothing else moves (there is nothing else in the first experience)
+        if course.begin("I") and epochs_1:
+            if not first:
+                model.freeze("csf")
+            optimizer = course.optimizer(model, recipe)
+            for mb in feeder.mixed(course.steps(epochs_1, feeder.n_mixed), "llf" if first else "csf"):
+                logits = model.tail(mb.z) if first else model.head(mb.z)
+                blocked = self._blocked(outside(novel, logits), logits, mb.y)
+                ce = F.cross_entropy(block_gradient(logits, blocked), mb.y)
+                loss = ce + self._bias_correction(seen, free=novel)
+                sgd_step(optimizer, loss)
+                self._normalize_each_step(novel if self.masking == "tpc" else seen)
+                tick(course.took(loss, ce))
+
+        # Phase II: all classes learn; corrections that no wrong class needs are blocked
+        if course.begin("II"):
+            learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
+            optimizer = course.optimizer(model, recipe)
+            for mb in feeder.mixed(course.steps(epochs_2, feeder.n_mixed), depth):
+                logits = model.tail(mb.z) if csf_learns else model.head(mb.z)
+                blocked = outside(current, logits) & harmless(logits, mb.y, self.t)
+                blocked = self._blocked(blocked, logits, mb.y)
+                ce = F.cross_entropy(block_gradient(logits, blocked), mb.y)
+                loss = ce + self._bias_correction(seen) + self._distillation(mb.z, logits)
+                sgd_step(optimizer, loss)
+                self._normalize_each_step(seen)
+                tick(course.took(loss, ce))
+
+        # Phase III: consolidate on the class-balanced memory, without masks
+        if memory is not None:
+            if course.begin("memory"):
+                if memory.store == "latent":
+                    model.freeze("llf")  # stored latents must stay those of this llf
+                feeder.remember()
+            if course.begin("III") and epochs_3:
+                if memory.store == "latent":
+                    model.freeze("llf")
+                optimizer = course.optimizer(model, recipe)
+                for mb in feeder.balanced(course.steps(epochs_3, feeder.n_balanced)):
+                    logits = model.tail(mb.z)
+                    ce = F.cross_entropy(logits, mb.y)
+                    loss = ce + self._bias_correction(seen) + self._distillation(mb.z, logits)
+                    sgd_step(optimizer, loss)
+                    self._normalize_each_step(seen)
+                    tick(course.took(loss, ce))
+
+        if self.bc not in ("loss_only", "none"):
+            normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)
+        self.known = seen
+        self.teacher = None
+        learn_blocks(model, llf=False, csf=csf_learns)  # llf learns in the first experience at most
+        course.finish()
+
+    def epochs(self, total: int, *, novel: bool) -> tuple[int, int, int]:
+        """Epochs of Phases I, II and III; what a phase that is left out would have had goes to Phase II."""
+        epochs_1 = math.ceil(round(self.share_1 * total, 9))
+        epochs_3 = math.ceil(round(self.share_3 * total, 9)) if self.memory is not None else 0
+        epochs_2 = total - epochs_1 - epochs_3
+        if epochs_2 < 1:
+            least = 1 + (epochs_1 > 0) + (epochs_3 > 0)
+            raise InvalidValue(
+                f"{total} epochs cannot be split into {least} phases: give at least {least}, "
+                "or lower share_1 and share_3."
+            )
+        if novel:
+            return epochs_1, epochs_2, epochs_3
+        # Without novel classes Phase I has nothing to move: Algorithm 1 makes it a no-op (SPEC 1.2).
+        return 0, epochs_2 + (epochs_1 if self.empty_phase1 == "to_phase2" else 0), epochs_3
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores over the classes seen so far."""
+        return predict(self.model, z, self.known if self.predict_over == "seen" else range(self.model.n_classes))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which `learn` continues."""
+        state = learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        return state if self.teacher is None else state | {"teacher": dict(self.teacher.state_dict())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.known = load_learner_state(state, self.model, self.memory, self.course)
+        if "teacher" in state:
+            self.teacher = copy.deepcopy(nn.Sequential(self.model.csf, self.model.head))
+            self.teacher.load_state_dict(state["teacher"])
+
+    def _blocked(self, blocked: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        """TPC's own mask, or a rival one: none, or Lesort's single and group masking as gradient masks."""
+        if self.masking == "tpc":
+            return blocked
+        if self.masking == "single":  # only the true class learns
+            return ~F.one_hot(y, logits.shape[1]).bool()
+        if self.masking == "group":  # only classes of the minibatch learn
+            return outside(set(y.tolist()), logits)
+        return torch.zeros_like(blocked)
+
+    def _bias_correction(self, seen: set[int], free: set[int] | None = None) -> Tensor:
+        """w_bc L_BC over the classes seen; rows outside `free` are constants (Eq. 10, 11)."""
+        W = self.model.head.weight
+        if self.bc not in ("loss", "loss_only"):
+            return W.new_zeros(())
+        if free is not None and self.masking == "tpc":
+            held = torch.ones(len(W), 1, dtype=torch.bool)
+            held[sorted(free)] = False
+            W = block_gradient(W, held.to(W.device))
+        rows = W if self.bc_scope == "all" else W[torch.tensor(sorted(seen), device=W.device)]
+        return self._w_bc(len(rows)) * bias_correction_loss(rows, self.s, self.eps)
+
+    def _w_bc(self, n_rows: int) -> float:
+        return self.w_bc * (n_rows * self.model.n_features * self.s**2 if self.w_bc_scale == "n" else 1.0)
+
+    def _normalize_each_step(self, classes: set[int]) -> None:
+        if self.bc == "explicit":
+            normalize_(self.model.head.weight, classes, self.s)
+
+    def _distillation(self, z: Tensor, logits: Tensor) -> Tensor:
+        """Stay close to what the model said of the known classes before this experience."""
+        if self.teacher is None:
+            return logits.new_zeros(())
+        known = torch.tensor(sorted(self.known), device=logits.device)
+        csf, head = self.teacher
+        with torch.no_grad():
+            old = head(csf.eval()(z) if self.memory is not None else z)[:, known] / TEMPERATURE
+        new = logits[:, known] / TEMPERATURE
+        kl = F.kl_div(new.log_softmax(1), old.log_softmax(1), log_target=True, reduction="batchmean")
+        return self.distill * TEMPERATURE**2 * kl
+
+    def _check(self, recipe: Recipe, seen: set[int]) -> None:
+        """Say before training what would fail or disappoint."""
+        if self.memory is not None:
+            self.memory.check_room(len(seen))
+        n_rows = len(seen) if self.bc_scope == "seen" else max(self.model.n_classes, max(seen) + 1)
+        bound = stable_lr(n_rows, self.model.n_features, self.s, self._w_bc(n_rows), recipe.momentum)
+        if self.bc in ("loss", "loss_only") and recipe.lr >= bound:
+            warnings.warn(
+                f"lr {recipe.lr:g} is above {bound:.3g}, where L_BC over {n_rows} classes makes training diverge; "
+                "lower lr or w_bc.",
+                TriphaseWarning,
+                stacklevel=3,
+            )
+        if self.memory is None and not self.pretrained:
+            warnings.warn(
+                "Neither pre-training nor replay: the paper does not recommend TPC for this case.",
+                TriphaseWarning,
+                stacklevel=3,
+            )

