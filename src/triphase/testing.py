@@ -1,8 +1,8 @@
 """check_learner: the properties that every learner must have. Needs no test framework.
 
-    from triphase.testing import check_learner
-    check_learner(MyLearner)                                     # called as MyLearner(model, memory)
-    check_learner(lambda model, memory: MyLearner(model, memory, strength=0.3))
+from triphase.testing import check_learner
+check_learner(MyLearner)                                     # called as MyLearner(model, memory)
+check_learner(lambda model, memory: MyLearner(model, memory, strength=0.3))
 """
 
 from __future__ import annotations
@@ -148,10 +148,17 @@ def tiny_stream() -> Stream:
 def tiny_model(n_classes: int = 4) -> SplitClassifier:
     """A network with BatchNorm in both blocks, small enough for hundreds of steps a second."""
     llf = nn.Sequential(
-        Normalize((127.5,) * 3, (64.0,) * 3), nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU()
+        Normalize((127.5,) * 3, (64.0,) * 3),
+        nn.Conv2d(3, 6, 3, padding=1, bias=False),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
     )
     csf = nn.Sequential(
-        nn.Conv2d(6, 16, 3, stride=2, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        nn.Conv2d(6, 16, 3, stride=2, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
     )
     draw = generator(0, "tiny model")
     with torch.no_grad():

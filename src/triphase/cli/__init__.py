@@ -1,1 +1,46 @@
+"""The command line: parse, call, print."""
 
+import sys
+import warnings
+from typing import TextIO
+
+import typer
+
+from triphase.cli.bench import bench
+from triphase.cli.demo import demo
+from triphase.errors import TriphaseError, TriphaseWarning
+
+app = typer.Typer(
+    help="Continual learning that people use: teach an image classifier new classes without forgetting the old.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.add_typer(bench, name="bench")
+
+
+def main() -> None:
+    """Run a command; what a person can mend is told in a sentence, with exit status 1."""
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("always", TriphaseWarning)
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except TriphaseError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        sys.exit(1)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    print(f"warning: {message}", file=sys.stderr)

@@ -1,0 +1,51 @@
+"""triphase demo: watch a classifier learn class after class, beside the bounds."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from triphase.bench.benchmarks import Options, find, prepare
+from triphase.bench.report import rows, write_page
+from triphase.bench.run import Report, run
+from triphase.cli.show import Show, percent, print_json
+
+TITLE = "Digits in 5 experiences of 2 classes, memory of 100 images"
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for report.html and accuracy.png.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    epochs_scale: Annotated[float, typer.Option(help="Shortens the training, 0.1 for a tenth.")] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False,
+) -> None:
+    """Learn handwritten digits, two new ones at a time: TPC against fine-tuning, replay and joint training."""
+    reports: dict[str, Report] = {}
+    options = Options(seed=seed, epochs_scale=epochs_scale)
+    for learner in ("tpc", "replay", "finetune", "joint"):
+        setup = prepare(find("digits-5"), replace(options, learner=learner), Path())
+        with Show(f"{learner:<9}", quiet=as_json) as show:
+            reports[learner] = run(
+                setup.learner,
+                setup.stream,
+                first=setup.first,
+                rest=setup.rest,
+                settings=setup.settings,
+                watch=show.watch,
+            )
+    page = write_page(out, TITLE, "triphase demo", reports)
+    if as_json:
+        print_json({"learners": {n: r.to_json() for n, r in reports.items()}, "report": str(page)})
+        return
+    table = Table(title=TITLE, title_justify="left")
+    table.add_column("learner")
+    for name in ("AMCA", "final accuracy", "training time"):
+        table.add_column(name, justify="right")
+    for row in rows(reports):
+        table.add_row(row["learner"], percent(row["amca"]), percent(row["final"]), f"{row['seconds']:.1f} s")
+    console = Console()
+    console.print(table)
+    console.print(f"The curves are in {page}", highlight=False, soft_wrap=True)

@@ -1,0 +1,98 @@
+"""Draws the events of a run: live in a terminal, a line per experience elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+BAR = 24
+
+
+def print_json(document: object) -> None:
+    """One document on stdout and nothing else."""
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")
+
+
+def percent(value: float | None) -> str:
+    """An accuracy as people read it.
+
+    >>> percent(0.9876), percent(None)
+    ('98.8 %', '–')
+    """
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+class Show:
+    """A context in which `watch` draws what a run does."""
+
+    def __init__(self, title: str, *, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
+        self.title = title
+        self._event: dict[str, Any] = {}
+        self._begin: dict[str, Any] = {"experience": 1, "of": 1, "classes": [], "images": 0}
+        self._accuracy: dict[str, float | None] = {}
+        self._since = time.monotonic()
+        self._live = Live(console=self.console, get_renderable=self._draw, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Show:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.console.is_terminal:
+            self._live.stop()
+
+    def watch(self, event: dict[str, Any]) -> None:
+        """Take note of an event; the terminal is redrawn at its own pace."""
+        kind = event["event"]
+        if kind == "begin":
+            self._begin, self._event = event, {}
+        elif kind in ("step", "epoch"):
+            self._event = event
+        elif kind == "evaluated":
+            self._accuracy = event["classes"]
+            where = f"experience {event['experience']}/{self._begin['of']}"
+            seconds = time.monotonic() - self._since
+            line = f"{self.title}  {where}  accuracy {percent(event['accuracy'])}  {seconds:.0f} s"
+            self.console.print(line, highlight=False)
+        elif kind == "resumed":
+            self.console.print(f"{self.title}  continuing at experience {event['experience']}", highlight=False)
+
+    def _draw(self) -> RenderableType:
+        begin, event = self._begin, self._event
+        head = Text.assemble(
+            (self.title, "bold"),
+            f"  experience {begin['experience']}/{begin['of']}, {begin['images']} images: ",
+            (", ".join(begin["classes"][:8]) + (" …" if len(begin["classes"]) > 8 else ""), "cyan"),
+        )
+        if not event:
+            return Group(head, Text("  preparing", style="dim"))
+        done = (event["epoch"] - 1 + event["step"] / event["steps"]) / event["epochs"]
+        name = f"Phase {event['phase']}" if event["phase"] in ("I", "II", "III") else event["phase"]
+        line = Text(f"  {name:<10}{_bar(done)} epoch {event['epoch']}/{event['epochs']}  loss {event['loss']:.3f}")
+        return Group(head, line, self._classes())
+
+    def _classes(self) -> RenderableType:
+        """Accuracy per class after the last experience, as bars."""
+        table = Table.grid(padding=(0, 1))
+        for name, value in list(self._accuracy.items())[-20:]:
+            if value is not None:
+                colour = "green" if value > 0.8 else "yellow" if value > 0.5 else "red"
+                table.add_row(f"  {name[:18]:<10}", Text(_bar(value), style=colour), percent(value))
+        return table
+
+
+def _bar(share: float) -> str:
+    full = round(BAR * min(max(share, 0.0), 1.0))
+    return "█" * full + "░" * (BAR - full)
