@@ -133,7 +133,7 @@ def parse() -> Settings:
     parser = argparse.ArgumentParser(description="Measure where to cut EfficientNet-Lite0 at 96 px.")
     parser.add_argument("--data", type=Path, required=True, help="directory that holds cifar-100-binary/")
     parser.add_argument("--cuts", type=int, nargs="+", default=[5, 8, 9, 11, 13, 15, 16])
-    parser.add_argument("--csf-lrs", type=float, nargs="+", default=[0.03, 0.01])
+    parser.add_argument("--csf-lrs", type=float, nargs="+", default=[0.03])
     parser.add_argument("--seeds", type=int, default=2, help="draws of classes and images")
     parser.add_argument("--classes", type=int, default=30)
     parser.add_argument("--per-class", type=int, default=50, help="training images of each class")

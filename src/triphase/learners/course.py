@@ -92,7 +92,7 @@ class Course:
         assert self._optimizer is not None
         self.step += 1
         if self._recipe.lr_schedule == "patience":
-            self.total += float(loss if cross_entropy is None else cross_entropy)
+            self.total += float((loss if cross_entropy is None else cross_entropy).detach())
         lr = self._optimizer.param_groups[-1]["lr"]
         return Step(self.section, self.epoch + 1, self._epochs, self.step, self._steps, loss.detach(), lr)
 

@@ -1,0 +1,74 @@
+"""A learner of one's own in one file: replay with label smoothing, on digits."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from triphase import Experience, Memory, Recipe, SplitClassifier, class_incremental, run
+from triphase.data.feeder import Feeder
+from triphase.data.sources import digits
+from triphase.learners.course import Course, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore, learn_blocks, predict, sgd_step
+from triphase.models import small_cnn
+from triphase.testing import check_learner
+
+
+class SmoothReplay:
+    """Experience replay whose targets are softened."""
+
+    def __init__(self, model: SplitClassifier, memory: Memory, *, smoothing: float = 0.1, seed: int = 0) -> None:
+        self.model, self.memory, self.smoothing, self.seed = model, memory, smoothing, seed
+        self.settings = {"learner": "smooth-replay", "smoothing": smoothing, "seed": seed}
+        self.known: set[int] = set()
+        self.course = Course()
+
+    def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
+        """Train on the experience beside replayed samples."""
+        seen = self.known | set(experience.classes)
+        if self.course.begin("start"):
+            self.model.grow(max(seen) + 1)
+        self.model.train()
+        learn_blocks(self.model, llf=False, csf=True)
+        feeder = Feeder(self.model, experience, self.memory, recipe, seed=self.seed)
+        if self.course.begin("train"):
+            optimizer = self.course.optimizer(self.model, recipe)
+            for mb in feeder.mixed(self.course.steps(recipe.epochs, feeder.n_mixed)):
+                loss = F.cross_entropy(self.model.tail(mb.z), mb.y, label_smoothing=self.smoothing)
+                sgd_step(optimizer, loss)
+                tick(self.course.took(loss))
+        feeder.remember()
+        self.known = seen
+        self.course.finish()
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores over the classes seen so far."""
+        return predict(self.model, z, self.known)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which `learn` continues."""
+        return learner_state(self.settings, self.model, self.memory, self.known, self.course)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.known = load_learner_state(state, self.model, self.memory, self.course)
+
+
+def main(epochs: int = 10) -> float:
+    """Check the learner, then run it on digits in five experiences."""
+    check_learner(SmoothReplay)
+    train, test, names = digits()
+    stream = class_incremental(train, test, names, first=2, then=2)
+    learner = SmoothReplay(small_cnn(10), Memory(100))
+    report = run(
+        learner,
+        stream,
+        first=Recipe(epochs=epochs, lr=0.02, n_mbe=32),
+        rest=Recipe(epochs=epochs, lr=0.02, n_mbe=32, n_mbr=32),
+    )
+    print(f"AMCA {100 * report.amca:.1f} %, final accuracy {100 * report.final_accuracy:.1f} %")
+    return report.final_accuracy
+
+
+if __name__ == "__main__":
+    main()

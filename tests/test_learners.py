@@ -1,0 +1,126 @@
+"""Every learner passes the public check-suite; equal conditions really are equal."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from triphase import TPC, Experience, FineTune, Joint, Learner, Memory, SplitClassifier, joint, testing
+from triphase.data.feeder import Feeder
+from triphase.errors import InvalidValue
+from triphase.testing import REST, check_learner, tiny_model, tiny_stream
+
+MAKERS: dict[str, Callable[[SplitClassifier, Memory], Learner]] = {
+    "finetune": lambda model, memory: FineTune(model),
+    "replay": FineTune,
+    "joint": lambda model, memory: Joint(model),
+    "joint-cumulative": lambda model, memory: Joint(model, Memory(None)),
+    "tpc": TPC,
+    "tpc-latent": lambda model, memory: TPC(model, Memory(12, store="latent")),
+    "tpc-latent-fp16": lambda model, memory: TPC(model, Memory(12, store="latent", dtype=torch.float16)),
+    "tpc-no-replay": lambda model, memory: TPC(model, None),
+    "tpc-explicit": lambda model, memory: TPC(model, memory, bc="explicit"),
+    "tpc-no-bc": lambda model, memory: TPC(model, memory, bc="none"),
+    "tpc-no-masking": lambda model, memory: TPC(model, memory, masking="none"),
+    "tpc-single": lambda model, memory: TPC(model, memory, masking="single"),
+    "tpc-group": lambda model, memory: TPC(model, memory, masking="group"),
+    "tpc-no-phase-3": lambda model, memory: TPC(model, memory, share_3=0),
+    "tpc-distil": lambda model, memory: TPC(model, memory, distill=1.0),
+    "tpc-distil-no-replay": lambda model, memory: TPC(model, None, distill=1.0),
+    "tpc-momentum-kept": lambda model, memory: TPC(model, memory, reset_momentum="never"),
+    "tpc-uncached": lambda model, memory: TPC(model, memory, cached=False),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_learner_passes_the_check_suite(name: str) -> None:
+    check_learner(MAKERS[name])
+
+
+class Forgetful(FineTune):
+    """A learner whose saved state lacks the momentum: resuming it goes wrong."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"momentum": {}}
+
+
+class Meddler(FineTune):
+    """A learner that changes llf."""
+
+    def learn(self, *args: Any) -> None:
+        super().learn(*args)
+        with torch.no_grad():
+            next(iter(self.model.llf.parameters())).add_(1)
+
+
+class Guesser(FineTune):
+    """A learner that scores classes it never saw."""
+
+    def logits(self, z: Tensor) -> Tensor:
+        return super().logits(z).nan_to_num(neginf=0.0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "check", "complaint"),
+    [
+        (Forgetful, testing.check_resumed_equals_uninterrupted, "continued after step"),
+        (Meddler, testing.check_frozen_llf_does_not_move, "llf moved"),
+        (Guesser, testing.check_any_experience_is_accepted, "never learned but have a score"),
+    ],
+)
+def test_the_check_suite_catches_broken_learners(
+    broken: type[FineTune], check: Callable[[testing.Make], None], complaint: str
+) -> None:
+    assert check in testing.CHECKS
+    with pytest.raises(AssertionError, match=complaint):
+        check(broken)
+
+
+def test_tpc_and_replay_see_the_same_minibatches_where_their_algorithms_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[Tensor, Tensor]] = []
+    original = Feeder._minibatch
+
+    def spy(self: Feeder, rows: Tensor, slots: Tensor, *rest: Any) -> Any:
+        if len(rows):
+            seen.append((rows, slots))
+        return original(self, rows, slots, *rest)
+
+    monkeypatch.setattr(Feeder, "_minibatch", spy)
+    batches = []
+    for make in (TPC, FineTune):
+        seen.clear()
+        learner: Learner = make(tiny_model(), Memory(12, seed=0))
+        for experience in tiny_stream().experiences:
+            learner.learn(experience, REST, lambda step: None)
+        batches.append(list(seen))
+    tpc, replay = batches
+    # Three epochs of two iterations in each experience; of TPC's, the last epoch is Phase III.
+    common = [batch for i, batch in enumerate(replay) if i % 6 < 4]
+    assert len(replay) == 12 and len(tpc) == len(common) == 8
+    assert all(torch.equal(a, c) and torch.equal(b, d) for (a, b), (c, d) in zip(tpc, common, strict=True))
+    assert any(len(slots) for _, slots in tpc)
+
+
+def test_joint_on_a_growing_memory_equals_joint_on_everything_at_once() -> None:
+    source = tiny_stream()
+    grown = Joint(tiny_model(), Memory(None))
+    for experience in source.experiences:
+        grown.learn(experience, REST)
+    at_once = Joint(tiny_model())
+    at_once.learn(Experience(2, joint(source).experiences[0].images), REST)
+    assert grown.known == at_once.known == {0, 1, 2}
+    for name, tensor in at_once.model.state_dict().items():
+        assert torch.equal(tensor, grown.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("make", [TPC, FineTune])
+def test_a_memory_smaller_than_the_number_of_classes_is_refused_before_learning(make: type[FineTune]) -> None:
+    model = tiny_model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(InvalidValue, match="A memory of 1 cannot hold 2 classes"):
+        make(model, Memory(1)).learn(tiny_stream().experiences[0], REST)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
