@@ -14,6 +14,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
     """
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_split(state, tensors, ""))
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    tensors = _unshared({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
     meta = {"format": str(FORMAT), "tree": tree, "crc": str(_crc(tree, tensors))}
     write(path, safetensors.torch.save(tensors, meta))
 
@@ -79,7 +80,8 @@ def write(path: Path, blob: bytes) -> None:
         os.replace(temporary, path)
         _sync_directory(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # whatever kept us from writing may keep us from removing, too
+            temporary.unlink()
         raise cannot_write(path, error) from error
 
 
@@ -92,6 +94,8 @@ def read_json(path: Path) -> Any:
     """Read one JSON document of ours."""
     try:
         return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise CorruptState(f"{path} is missing; restore it, or delete {path.parent} to start again.") from error
     except ValueError as error:
         raise CorruptState(
             f"{path} is damaged ({error}); restore it, or delete {path.parent} to start again."
@@ -100,9 +104,20 @@ def read_json(path: Path) -> Any:
 
 def cannot_write(path: Path, error: OSError) -> CannotWrite:
     """The disk's refusal as a sentence."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    remedy = "make room and run again" if full else "check the path and its permissions"
+    remedy = "check the path and its permissions"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = "make room and run again"
+    elif error.errno in (errno.EEXIST, errno.ENOTDIR):
+        remedy = "a file is where a folder should be, so give another path"
     return CannotWrite(f"Cannot write {path}: {error.strerror or error}; {remedy}. Nothing was lost.")
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory, with those around it, where there is none."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 class Checkpoint:
@@ -131,6 +146,8 @@ class Checkpoint:
         try:
             _check_format(index, saved["format"])
             self._index, self._serial = dict(saved["parts"]), int(saved["serial"])
+            if saved["crc"] != _crc(json.dumps([self._serial, self._index]), {}):
+                raise ValueError
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, Mismatch):
                 raise
@@ -143,6 +160,7 @@ class Checkpoint:
             return False
         self.close()
         changed: dict[str, Any] = {}
+        written = {}
         for name, part in state.items():
             tensors: dict[str, Tensor] = {}
             tree = json.dumps(_split({"part": part}, tensors, ""))
@@ -150,9 +168,9 @@ class Checkpoint:
             before = self._written.get(name)
             if before is None or before[0] != tree or not _same(before[1], versions):
                 changed[name] = _snapshot(part)
-                self._written[name] = (tree, versions)
+            written[name] = (tree, versions)
         gone = set(self._index) - set(state)
-        self._written = {name: entry for name, entry in self._written.items() if name in state}
+        self._written = written
         if wait:
             self._write(changed, gone)
         else:
@@ -172,9 +190,12 @@ class Checkpoint:
     def delete(self) -> None:
         """Remove the directory: what it kept is finished."""
         self.close()
-        for file in self.directory.iterdir() if self.directory.exists() else ():
-            file.unlink()
-        self.directory.rmdir()
+        self._index, self._written = {}, {}
+        if self.directory.exists():
+            (self.directory / "index.json").unlink(missing_ok=True)  # first: nothing then names a missing file
+            for file in self.directory.iterdir():
+                file.unlink()
+            self.directory.rmdir()
 
     def _try_write(self, changed: dict[str, Any], gone: set[str]) -> None:
         try:
@@ -183,13 +204,15 @@ class Checkpoint:
             self._error = error
 
     def _write(self, changed: dict[str, Any], gone: set[str]) -> None:
+        written, self._written = self._written, {}  # forgotten if this fails: all is written next time
         index = {name: file for name, file in self._index.items() if name not in gone}
         serial = self._serial + 1
         for name, part in changed.items():
             index[name] = f"{name}-{serial}.safetensors"
             save(self.directory / index[name], {"part": part})
-        write_json(self.directory / "index.json", {"format": FORMAT, "serial": serial, "parts": index})
-        self._index, self._serial = index, serial
+        head = {"format": FORMAT, "crc": _crc(json.dumps([serial, index]), {})}
+        write_json(self.directory / "index.json", {**head, "serial": serial, "parts": index})
+        self._index, self._serial, self._written = index, serial, written
         for file in self.directory.iterdir():
             if file.name not in {"index.json", *index.values()}:
                 file.unlink(missing_ok=True)
@@ -198,6 +221,8 @@ class Checkpoint:
 def _split(value: Any, tensors: dict[str, Tensor], name: str) -> Any:
     """The JSON part of a value; its tensors go into `tensors` under their path."""
     if isinstance(value, Tensor):
+        while name in tensors:  # {"a/b": ...} beside {"a": {"b": ...}}
+            name += "'"
         tensors[name] = value.detach()
         return {"$tensor": name}
     if isinstance(value, Mapping):
@@ -217,6 +242,16 @@ def _join(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
     return tree
 
 
+def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same values, none of them twice in the same memory: safetensors refuses tied weights."""
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage().data_ptr()
+        tensors[name] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    return tensors
+
+
 def _snapshot(value: Any) -> Any:
     """A copy that later training steps do not touch, contiguous and on the CPU."""
     if isinstance(value, Tensor):
@@ -230,7 +265,7 @@ def _snapshot(value: Any) -> Any:
 
 def _same(before: list[tuple[Tensor, int]], now: list[tuple[Tensor, int]]) -> bool:
     return len(before) == len(now) and all(
-        a.data_ptr() == b.data_ptr() and a.shape == b.shape and va == vb
+        (a.data_ptr(), a.dtype, a.shape, a.stride(), va) == (b.data_ptr(), b.dtype, b.shape, b.stride(), vb)
         for (a, va), (b, vb) in zip(before, now, strict=True)
     )
 
@@ -238,7 +273,7 @@ def _same(before: list[tuple[Tensor, int]], now: list[tuple[Tensor, int]]) -> bo
 def _crc(tree: str, tensors: Mapping[str, Tensor]) -> int:
     crc = zlib.crc32(tree.encode())
     for name in sorted(tensors):
-        crc = zlib.crc32(name.encode(), crc)
+        crc = zlib.crc32(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}".encode(), crc)
         if tensors[name].numel():
             crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
     return crc

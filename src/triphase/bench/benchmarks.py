@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +19,7 @@ from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, class_incremental, joint, per_class, seeded_order, stream
-from triphase.errors import BadData, InvalidValue
+from triphase.errors import BadData, InvalidValue, TriphaseWarning
 from triphase.learners import TPC, FineTune, Joint, Learner
 from triphase.models import SplitClassifier, build, rebuild_batchnorm
 from triphase.randomness import keys
@@ -24,6 +27,7 @@ from triphase.randomness import keys
 LEARNERS = ("tpc", "finetune", "replay", "joint")
 DATASETS = ("digits", "cifar100", "core50", "imagenet", "folder")
 CALIBRATION_IMAGES = 256
+SET_BY_US = ("model", "memory", "seed", "pretrained")  # arguments of learners that are not theirs to set
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,8 @@ def find(name: str) -> Benchmark:
         )
     defaults = _DEFAULTS[match[1]]
     shape = (int(match[2]), int(match[3]), int(match[4]))
+    if min(shape) < 1:
+        raise InvalidValue(f"{name} must have at least 1 experience, 1 class first and 1 class in each other one.")
     lr_grid = (0.3, 0.1, 0.03)
     return Benchmark(name, dataset=match[1], shape=shape, rest=defaults["first"], lr_grid=lr_grid, **defaults)
 
@@ -176,8 +182,12 @@ class Options:
     def __post_init__(self) -> None:
         if self.learner not in LEARNERS:
             raise InvalidValue(f"No learner is called {self.learner!r}; there are {', '.join(LEARNERS)}.")
-        if self.epochs_scale <= 0:
-            raise InvalidValue(f"--epochs-scale must be above 0, got {self.epochs_scale}.")
+        if not 0 < self.epochs_scale < math.inf:
+            raise InvalidValue(f"--epochs-scale must be above 0 and finite, got {self.epochs_scale}.")
+        for name in ("epochs", "per_class", "image_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidValue(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
         for name, allowed in (("replay", ("raw", "latent", "none")), ("head", ("fixed", "incremental"))):
             if getattr(self, name) not in allowed:
                 raise InvalidValue(f"--{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}.")
@@ -209,6 +219,9 @@ def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
     if memory is not None and options.learner in ("tpc", "replay"):
         memory.check_room(len(source.names))
     learner = make_learner(options, model, memory, pretrained=benchmark.pretrained)
+    if isinstance(learner, TPC):  # refuse too few epochs here, before a run is begun
+        for recipe in (first, rest):
+            learner.epochs(recipe.epochs, novel=True)
     backbone = options.backbone or benchmark.backbone
     settings = {"benchmark": benchmark.name, "order": options.order, "backbone": backbone, "image_size": size}
     settings |= {"per_class": options.per_class, "epochs_scale": options.epochs_scale, "norm": options.norm}
@@ -225,6 +238,13 @@ def make_learner(
     elif options.learner == "replay" and memory is None:
         raise InvalidValue("The learner replay needs a memory; give --memory, or take finetune.")
     make = classes.get(options.learner, FineTune)
+    allowed = [name for name in inspect.signature(make).parameters if name not in SET_BY_US]
+    unknown = [name for name, _ in options.learner_options if name not in allowed]
+    if unknown:
+        raise InvalidValue(
+            f"The learner {options.learner} has no option {', '.join(unknown)}; "
+            f"it has {', '.join(allowed) or 'none'}."
+        )
     try:
         return make(model, memory, seed=options.seed, pretrained=pretrained, **dict(options.learner_options))
     except TypeError as error:
@@ -304,6 +324,13 @@ def class_order(dataset: str, n_classes: int, order: int) -> Sequence[int]:
 def _load(dataset: str, data: Path, size: int, skip_bad: bool) -> tuple[Images, Images, list[str]]:
     if dataset == "folder":
         photos = sources.folder(data, size, skip_bad=skip_bad)
+        if photos.skipped:
+            count = f"{len(photos.skipped)} of {len(photos.skipped) + len(photos.images)}"
+            warnings.warn(
+                f"{count} photos cannot be read and were left out, the first is {photos.skipped[0]}.",
+                TriphaseWarning,
+                stacklevel=2,
+            )
         return *_held_out(photos.images, photos.names), photos.names
     if dataset == "digits":
         train, test, names = sources.digits()
@@ -338,9 +365,10 @@ def _model(benchmark: Benchmark, options: Options, data: Path, size: int, source
     weights = options.weights
     if weights is None and name == benchmark.backbone and benchmark.weights and found.exists():
         weights = found
-    model = build(
-        name, source.n_classes or 0, image_size=size, weights=weights, seed=options.seed, norm=options.norm
-    )
+    arguments: dict[str, Any] = {"image_size": size, "weights": weights, "seed": options.seed, "norm": options.norm}
+    if name == "small_cnn":  # the one network that also takes grey images
+        arguments["channels"] = source.experiences[0].images.read(torch.tensor([0])).shape[1]
+    model = build(name, source.n_classes or 0, **arguments)
     if name.startswith("mobilenet") and weights is not None:
         images = source.experiences[0].images
         some = torch.linspace(0, len(images) - 1, min(CALIBRATION_IMAGES, len(images))).long()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -28,6 +30,7 @@ Event = dict[str, Any]
 Watch = Callable[[Event], None]
 DRAW_EVERY = 0.1  # seconds between two "step" events: what a person can see
 BATCH = 256
+TOLD_FIRST = ("benchmark", "learner", "order", "seed")  # of what differs: the cause before its consequences
 
 
 @dataclass
@@ -48,7 +51,8 @@ class Report:
     @property
     def matrix(self) -> Tensor:
         """(evaluations, classes), NaN where not evaluated."""
-        return torch.tensor([[float("nan") if v is None else v for v in row] for row in self.accuracy])
+        rows = [[float("nan") if v is None else v for v in row] for row in self.accuracy]
+        return torch.tensor(rows, dtype=torch.float64)
 
     @property
     def curve(self) -> list[float]:
@@ -135,6 +139,7 @@ class _Run:
         self.report = Report(self.settings, list(stream.names), evaluation=stream.evaluation, versions=_versions())
         self.experience = 1  # the one that is being learned
         self.test = _Test(learner.model, stream.test)
+        self.log: IO[bytes] = io.BytesIO()  # events.jsonl, once it is open
         self.saved_at = self.drawn_at = self.resumed_at = 0.0
 
     def go(self) -> Report:
@@ -155,6 +160,8 @@ class _Run:
                 self.checkpoint.close()
                 raise Interrupted(f"Stopped; {self.out} is saved. Run again to continue.") from error
             raise
+        finally:
+            self.log.close()
 
     def _learn(self, index: int) -> None:
         experience = self.stream.experiences[index - 1]
@@ -179,7 +186,8 @@ class _Run:
         if last or now - self.drawn_at >= DRAW_EVERY:
             event = {"event": "epoch" if last else "step", "experience": self.experience, "phase": step.phase}
             event |= {"epoch": step.epoch, "epochs": step.epochs, "step": step.step, "steps": step.steps}
-            self._emit(event | {"loss": float(step.loss), "lr": step.lr}, log=last)
+            loss = float(step.loss)
+            self._emit(event | {"loss": loss if math.isfinite(loss) else None, "lr": step.lr}, log=last)
             self.drawn_at = now
         if now - self.saved_at >= self.save_every:
             self._save()
@@ -210,17 +218,18 @@ class _Run:
         """Create the directory, or take up what is in it; a finished run is not done again."""
         if self.out is None or self.checkpoint is None:
             return None
-        settings = self.out / "settings.json"
-        if settings.exists():
+        settings, report = self.out / "settings.json", self.out / "report.json"
+        state = None if report.exists() else self.checkpoint.load()
+        if report.exists() or state is not None:
             saved = files.read_json(settings)
             _check_same(self.out, saved, self.settings)
             self.settings["threads"] = saved["threads"]
             torch.set_num_threads(saved["threads"])
-        else:
+        else:  # nothing was learned here, whatever was tried
             files.write_json(settings, self.settings)
-        if (self.out / "report.json").exists():
-            return Report.from_json(files.read_json(self.out / "report.json"))
-        state = self.checkpoint.load()
+        if report.exists():
+            self.checkpoint.delete()  # killed at the very end, a run leaves it behind
+            return Report.from_json(files.read_json(report))
         log = 0
         if state is not None:
             progress = state.pop("run")
@@ -229,9 +238,12 @@ class _Run:
             self.learner.load_state_dict(state)
             self._emit({"event": "resumed", "experience": self.experience})
         path = self.out / "events.jsonl"
-        self.log = open(path, "ab")
-        self.log.truncate(min(log, path.stat().st_size))
-        self.log.seek(0, 2)
+        try:
+            self.log = open(path, "ab")
+            self.log.truncate(min(log, path.stat().st_size))
+            self.log.seek(0, 2)
+        except OSError as error:
+            raise files.cannot_write(path, error) from error
         return None
 
     def _save(self, boundary: bool = False) -> None:
@@ -252,7 +264,6 @@ class _Run:
         self._emit(done, log=True)
         if self.out is not None and self.checkpoint is not None:
             self.checkpoint.close()
-            self.log.close()
             files.save(self.out / "weights.safetensors", blocks_state(self.learner.model))
             files.write_json(self.out / "report.json", self.report.to_json())
             self.checkpoint.delete()
@@ -311,7 +322,7 @@ def _versions() -> dict[str, str]:
 
 def _check_same(out: Path, saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -> None:
     """Refuse to continue a run as something else, and say what differs."""
-    for name in sorted((saved.keys() | now.keys()) - {"threads"}):
+    for name in sorted((saved.keys() | now.keys()) - {"threads"}, key=lambda name: (name not in TOLD_FIRST, name)):
         old, new = saved.get(name), now.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
             _check_same(out, old, new, f"{prefix}{name}.")

@@ -10,6 +10,8 @@ from triphase.cli.bench import bench
 from triphase.cli.demo import demo
 from triphase.errors import TriphaseError, TriphaseWarning
 
+CTRL_C = 130  # what typer makes of a KeyboardInterrupt
+
 app = typer.Typer(
     help="Continual learning that people use: teach an image classifier new classes without forgetting the old.",
     no_args_is_help=True,
@@ -30,7 +32,9 @@ def main() -> None:
     except TriphaseError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except SystemExit as end:
+        if end.code != CTRL_C:
+            raise
         print("Stopped.", file=sys.stderr)
         sys.exit(1)
 

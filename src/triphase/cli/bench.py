@@ -86,7 +86,7 @@ def run_benchmark(
     option: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE of the learner, e.g. t=0.3.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; all if not given.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; all if not given.")] = None,
     save_every: Annotated[float, typer.Option(help="Seconds between saves; 0 saves every step.")] = 1.0,
     as_json: JSON = False,
 ) -> None:

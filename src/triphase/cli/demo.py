@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from triphase import state as files
 from triphase.bench.benchmarks import Options, find, prepare
 from triphase.bench.report import rows, write_page
 from triphase.bench.run import Report, run
@@ -25,6 +26,7 @@ def demo(
     """Learn handwritten digits, two new ones at a time: TPC against fine-tuning, replay and joint training."""
     reports: dict[str, Report] = {}
     options = Options(seed=seed, epochs_scale=epochs_scale)
+    files.make_directory(out)  # before the training, not after it
     for learner in ("tpc", "replay", "finetune", "joint"):
         setup = prepare(find("digits-5"), replace(options, learner=learner), Path())
         with Show(f"{learner:<9}", quiet=as_json) as show:

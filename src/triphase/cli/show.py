@@ -80,7 +80,8 @@ class Show:
             return Group(head, Text("  preparing", style="dim"))
         done = (event["epoch"] - 1 + event["step"] / event["steps"]) / event["epochs"]
         name = f"Phase {event['phase']}" if event["phase"] in ("I", "II", "III") else event["phase"]
-        line = Text(f"  {name:<10}{_bar(done)} epoch {event['epoch']}/{event['epochs']}  loss {event['loss']:.3f}")
+        loss = "not finite" if event["loss"] is None else f"{event['loss']:.3f}"
+        line = Text(f"  {name:<10}{_bar(done)} epoch {event['epoch']}/{event['epochs']}  loss {loss}")
         return Group(head, line, self._classes())
 
     def _classes(self) -> RenderableType:

@@ -102,8 +102,8 @@ class Feeder:
 
         def read(rows: Tensor) -> dict[str, Tensor]:
             if not latent:
-                return {"x": self._pixels(images, rows)}
-            return {"z": self._plain_latents(rows).to(self.memory.dtype if self.memory else None)}
+                return {"x": images.read(rows)}
+            return {"z": self._plain_latents(rows)}
 
         def read_cache(rows: Tensor) -> dict[str, Tensor]:
             return {"z": self._current()[rows]}
@@ -111,6 +111,7 @@ class Feeder:
         if "z" in self.memory.cache and self.memory.cache["z"].shape[1] != self._views:
             self.memory.cache.clear()
         self.memory.add(images.labels, images.ids, read, read_cache if self._views and not latent else None)
+        self._features = self._permutation = None  # both were about the memory as it was
 
     def _minibatch(self, rows: Tensor, slots: Tensor, epoch: int, step: int, depth: Depth) -> Minibatch:
         draw = generator(self.seed, "augment", self.experience.index, epoch, step)
@@ -139,7 +140,7 @@ class Feeder:
         stored = self.memory is not None and self.memory.store == "latent" and len(slots) > 0
         pixels = [self._pixels(self.experience.images, rows)] if len(rows) else []
         if len(slots) and self.memory is not None and not stored:
-            pixels.append(self.memory["x"][slots])
+            pixels.append(self._cropped(self.memory["x"][slots]))
         parts = []
         if pixels:
             x = augment.apply(self.recipe.augment, torch.cat(pixels), draw, self._size(pixels[0]))
@@ -168,13 +169,13 @@ class Feeder:
             return self.memory["z"].unsqueeze(1)
         if "z" not in self.memory.cache or self.memory.cache["z"].shape[1] != self._views:
             x = self.memory["x"]
-            self.memory.cache["z"] = encode(self.model, len(x), x.__getitem__, self._views)
+            self.memory.cache["z"] = encode(self.model, len(x), lambda rows: self._cropped(x[rows]), self._views)
         return self.memory.cache["z"]
 
     def _all_features(self) -> tuple[Tensor, Tensor | None]:
         """csf features of the experience and of the memory, computed once while csf is frozen."""
         if self._features is None:
-            replay = features(self.model, self._replay()) if len(self._slots) else None
+            replay = features(self.model, self._replay()) if self.memory is not None and len(self.memory) else None
             self._features = features(self.model, self._current()), replay
         return self._features
 
@@ -185,10 +186,11 @@ class Feeder:
         return encode(self.model, len(rows), lambda some: self._pixels(images, rows[some]), 1)[:, 0]
 
     def _pixels(self, images: Images, rows: Tensor) -> Tensor:
-        """Pixels for training; larger than the network's input only where random crops will cut them down."""
-        x = images.read(rows)
-        size = self._size(x)
-        return x if "rrc" in augment.parse(self.recipe.augment) else augment.center_crop(x, size)
+        return self._cropped(images.read(rows))
+
+    def _cropped(self, x: Tensor) -> Tensor:
+        """Pixels for training: larger than the network's input only where random crops will cut them down."""
+        return x if "rrc" in augment.parse(self.recipe.augment) else augment.center_crop(x, self._size(x))
 
     def _size(self, x: Tensor) -> int:
         return self.model.image_size or int(x.shape[-1])
@@ -216,10 +218,10 @@ class Feeder:
 def encode(model: SplitClassifier, n: int, read: Callable[[Tensor], Tensor], views: int = 1) -> Tensor:
     """(n, views, ...): packed llf of n images and their mirrored views, in chunks that are always full."""
     chunks = []
-    for start in range(0, n, CHUNK):
+    for start in range(0, max(n, 1), CHUNK):
         rows = torch.arange(start, min(start + CHUNK, n))
         x = read(rows)
-        x = torch.cat([x, x[:1].expand(CHUNK - len(x), *x.shape[1:])])
+        x = torch.cat([x, x.new_zeros(CHUNK - len(x), *x.shape[1:])])
         latents = [model.encode(augment.view(x, torch.full((CHUNK,), view)))[: len(rows)] for view in range(views)]
         chunks.append(torch.stack([pack(z) for z in latents], dim=1).cpu())
     return torch.cat(chunks)
@@ -232,7 +234,7 @@ def features(model: SplitClassifier, z: Tensor) -> Tensor:
     chunks = []
     for start in range(0, len(flat), CHUNK):
         part = flat[start : start + CHUNK].to(model.device).float()
-        padded = torch.cat([part, part[:1].expand(CHUNK - len(part), *part.shape[1:])])
+        padded = torch.cat([part, part.new_zeros(CHUNK - len(part), *part.shape[1:])])
         chunks.append(model.features(unpack(padded))[: len(part)].cpu())
     return torch.cat(chunks).view(*z.shape[:2], -1)
 

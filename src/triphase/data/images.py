@@ -94,14 +94,14 @@ class Images:
 
 
 def resize(pixels: Tensor, size: int) -> Tensor:
-    """Scale a whole batch of uint8 images to size x size (bilinear, antialiased when shrinking).
+    """Scale a whole batch of uint8 images to size x size (bicubic, antialiased when shrinking).
 
     >>> resize(torch.full((1, 3, 4, 4), 9, dtype=torch.uint8), 8).unique().tolist()
     [9]
     """
     if pixels.shape[-2:] == (size, size) or len(pixels) == 0:
         return pixels if len(pixels) else pixels.new_zeros(0, pixels.shape[1], size, size)
-    scaled = F.interpolate(pixels.float(), size=(size, size), mode="bilinear", antialias=True)
+    scaled = F.interpolate(pixels.float(), size=(size, size), mode="bicubic", antialias=True)
     return scaled.round_().clamp_(0, 255).to(torch.uint8)
 
 
@@ -115,7 +115,7 @@ def decode(path: Path, size: int) -> Tensor:
         with Image.open(path, formats=_formats()) as image:
             if image.format in ("JPEG", "MPO"):
                 image.draft("RGB", (size, size))  # decodes at the smallest fraction that still covers
-            square = ImageOps.fit(_rgb(_upright(image)), (size, size), Image.Resampling.BILINEAR)
+            square = ImageOps.fit(_rgb(_upright(image)), (size, size), Image.Resampling.BICUBIC)
     except Exception as error:  # damaged files make Pillow's parsers raise almost anything
         raise BadData(f"{path} cannot be read as an image ({error}); mend or remove it.") from error
     return torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()

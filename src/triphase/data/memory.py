@@ -41,7 +41,9 @@ class Memory:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         if capacity is not None and capacity < 1:
-            raise InvalidValue(f"A memory must hold at least 1 sample, got {capacity}; use None for no memory.")
+            raise InvalidValue(
+                f"A memory must hold at least 1 sample, got {capacity}; give the learner None for no memory."
+            )
         if store not in ("raw", "latent"):
             raise InvalidValue(f"store must be 'raw' or 'latent', got {store!r}.")
         self.capacity, self.seed, self.store, self.dtype = capacity, seed, store, dtype
@@ -86,14 +88,18 @@ class Memory:
         """
         new = self._candidates(y, ids)
         key = keys(self.seed, ids)
-        kept = self._keep(torch.cat([self["y"], y[new]]), torch.cat([self["key"], key[new]]))
+        kept, floor = self._keep(torch.cat([self["y"], y[new]]), torch.cat([self["key"], key[new]]))
         stays, entering = kept[: len(self)], new[kept[len(self) :]]
         arrived = {"y": y[entering], "id": ids[entering], "key": key[entering]} | read(entering)
+        if "z" in arrived:
+            arrived["z"] = arrived["z"].to(self.dtype)
         arrived.setdefault("split", torch.full((len(entering),), TRAIN, dtype=torch.int8))
+        assert len(self) == 0 or arrived.keys() == self.columns.keys(), "all samples need the same columns"
         derived = read_cache(entering) if read_cache is not None else {}
         complete = {name for name in derived if name in self.cache or len(self) == 0}
-        self.cache = {name: _append(self.cache.get(name), stays, derived[name]) for name in complete}
-        self.columns = {name: _append(self.columns.get(name), stays, arrived[name]) for name in arrived}
+        cache = {name: _append(self.cache.get(name), stays, derived[name]) for name in complete}
+        columns = {name: _append(self.columns.get(name), stays, arrived[name]) for name in arrived}
+        self.columns, self.cache, self._floor = columns, cache, floor  # whatever failed before changed nothing
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that must survive."""
@@ -110,8 +116,9 @@ class Memory:
         fresh = ~torch.isin(ids, self["id"]) & (keys(self.seed, ids) > floor)
         return (fresh & _first_occurrence(ids)).nonzero().view(-1)
 
-    def _keep(self, y: Tensor, key: Tensor) -> Tensor:
-        """Which of the candidates stay: in each class those with the highest keys, up to its quota."""
+    def _keep(self, y: Tensor, key: Tensor) -> tuple[Tensor, dict[int, int]]:
+        """Which candidates stay, in each class those with the highest keys up to its quota; and the new floors."""
+        floor = dict(self._floor)
         by_key = key.argsort(descending=True)
         order = by_key[y[by_key].argsort(stable=True)]  # grouped by class, highest key first
         classes, counts = y.unique(return_counts=True)
@@ -121,9 +128,8 @@ class Memory:
         kept = torch.zeros(len(y), dtype=torch.bool)
         kept[order] = rank < torch.tensor([quota[label] for label in classes.tolist()]).repeat_interleave(counts)
         for label in classes[torch.tensor([quota[c] for c in classes.tolist()]) < counts].tolist():
-            discarded = int(key[(y == label) & ~kept].max())
-            self._floor[label] = max(self._floor.get(label, -1), discarded)
-        return kept
+            floor[label] = max(floor.get(label, -1), int(key[(y == label) & ~kept].max()))
+        return kept, floor
 
     def _quotas(self, supply: dict[int, int]) -> dict[int, int]:
         """Slots per class: equal as far as the supply allows, every slot used, remainders where they were."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -35,12 +36,12 @@ class Recipe:
                 raise InvalidValue(f"{name} must be at least {least}, got {getattr(self, name)}.")
         for name in ("lr", "csf_lr"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InvalidValue(f"{name} must be above 0, got {value}.")
+            if value is not None and not 0 < value < math.inf:
+                raise InvalidValue(f"{name} must be above 0 and finite, got {value}.")
         if not 0 <= self.momentum < 1:
             raise InvalidValue(f"momentum must be in [0, 1), got {self.momentum}.")
-        if self.weight_decay < 0:
-            raise InvalidValue(f"weight_decay must not be negative, got {self.weight_decay}.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise InvalidValue(f"weight_decay must be finite and not negative, got {self.weight_decay}.")
         if self.lr_schedule not in ("constant", "patience"):
             raise InvalidValue(f"lr_schedule must be 'constant' or 'patience', got {self.lr_schedule!r}.")
         if self.trainable not in ("csf", "all"):

@@ -49,6 +49,9 @@ class Stream:
     def __post_init__(self) -> None:
         if not self.experiences:
             raise BadData("A stream needs at least one experience.")
+        beyond = [i for i in self.evaluate_after if not 1 <= i <= len(self.experiences)]
+        if beyond:
+            raise InvalidValue(f"Cannot evaluate after experience {beyond[0]}: there are {len(self.experiences)}.")
         if not self.evaluate_after:
             object.__setattr__(self, "evaluate_after", tuple(e.index for e in self.experiences))
 
@@ -68,6 +71,7 @@ class Stream:
         protocol = [self.names, self.n_classes, self.evaluation, self.evaluate_after]
         digest.update(json.dumps(protocol).encode())
         for images in [*(e.images for e in self.experiences), self.test]:
+            digest.update(f"{len(images)}:".encode())  # or pieces of one experience could pass for another
             digest.update(images.labels.numpy().tobytes())
             digest.update(images.ids.numpy().tobytes())
         return digest.hexdigest()
@@ -130,6 +134,10 @@ def class_incremental(
     classes = sorted(train.labels.unique().tolist()) if order is None else list(order)
     if first < 1 or then < 1:
         raise InvalidValue(f"An experience needs at least 1 class, got {first} first and {then} after.")
+    if n_experiences is not None and n_experiences < 1:
+        raise InvalidValue(f"A stream needs at least 1 experience, got {n_experiences}.")
+    if len(set(classes)) < len(classes):
+        raise InvalidValue("The class order names a class twice; give each class once.")
     groups = [classes[:first], *(classes[i : i + then] for i in range(first, len(classes), then))]
     groups = groups[: n_experiences or len(groups)]
     wanted = first + then * (len(groups) - 1)
@@ -223,6 +231,11 @@ def _members(labels: Tensor, classes: Sequence[int]) -> Tensor:
 
 def _visits(classes: list[int], n: int, first: int, per_experience: int, seed: int) -> list[set[int]]:
     """Which classes each lesson holds: new ones enter at even intervals, known ones return between them."""
+    if n < 1 or per_experience < 1 or not 1 <= first <= len(classes):
+        raise InvalidValue(
+            f"A stream with repetition needs lessons of at least 1 class, out of the {len(classes)} there are: "
+            f"got {n} lessons with {first} classes first and {per_experience} after."
+        )
     later = classes[first:]
     if n - 1 < -(-len(later) // per_experience):
         raise InvalidValue(f"{len(later)} more classes do not fit into {n - 1} lessons of {per_experience}.")

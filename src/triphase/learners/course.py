@@ -61,10 +61,11 @@ class Course:
             named = [(f"{block}.{n}", p) for n, p in getattr(model, block).named_parameters() if p.requires_grad]
             self._names |= {id(p): name for name, p in named}
             head = block == "head"
-            lr = (recipe.lr if head else recipe.csf_lr_or_lr) / self.divisor
+            lr = recipe.lr if head else recipe.csf_lr_or_lr
             decay = 0.0 if head else recipe.weight_decay
             if named:
-                groups.append({"params": [p for _, p in named], "lr": lr, "weight_decay": decay})
+                rates = {"lr": lr / self.divisor, "initial_lr": lr, "weight_decay": decay}
+                groups.append({"params": [p for _, p in named], **rates})
         self._optimizer = torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, foreach=True)
         first = self.epochs_before == 0
         if (
@@ -98,6 +99,7 @@ class Course:
 
     def finish(self) -> None:
         """The experience is learned."""
+        assert self._resume is None, f"the saved section {self._resume!r} never came"
         self._momentum = self._buffers() if self._reset_momentum == "never" else {}
         self._optimizer = None
         self.section, self.epochs_before, self.epoch, self.step = "", 0, 0, 0
@@ -121,22 +123,21 @@ class Course:
 
     def _schedule(self) -> None:
         """At the end of an epoch: after PATIENCE epochs without a better cross-entropy, divide the rate."""
-        if self._optimizer is None or self._recipe.lr_schedule != "patience":
+        if self._optimizer is None or self._recipe.lr_schedule != "patience" or self._steps == 0:
             return
-        mean, self.total = self.total / max(self._steps, 1), 0.0
+        mean, self.total = self.total / self._steps, 0.0
         self.waited = 0 if mean < self.best else self.waited + 1
         self.best = min(self.best, mean)
         if self.waited >= PATIENCE and self._recipe.lr / (self.divisor * FACTOR) >= LR_MIN:
             self.divisor, self.waited = self.divisor * FACTOR, 0
             for group in self._optimizer.param_groups:
-                group["lr"] /= FACTOR
+                group["lr"] = group["initial_lr"] / self.divisor
 
     def _buffers(self) -> dict[str, Tensor]:
-        if self._optimizer is None:
-            return self._momentum
-        state = self._optimizer.state
-        buffers = {self._names[id(p)]: s.get("momentum_buffer") for p, s in state.items()}
-        return {name: buffer for name, buffer in buffers.items() if buffer is not None}
+        held = self._momentum if self._optimizer is None or self._reset_momentum == "never" else {}
+        state = {} if self._optimizer is None else self._optimizer.state
+        live = {self._names[id(p)]: s.get("momentum_buffer") for p, s in state.items()}
+        return held | {name: buffer for name, buffer in live.items() if buffer is not None}
 
     def _restore_momentum(self) -> None:
         assert self._optimizer is not None
@@ -146,7 +147,7 @@ class Course:
                 if buffer is None:
                     continue
                 grown = torch.zeros_like(p)  # a head that grew since has new rows without momentum
-                grown[: len(buffer)] = buffer.to(p.device)
+                grown[tuple(slice(n) for n in buffer.shape)] = buffer.to(p.device)
                 self._optimizer.state[p]["momentum_buffer"] = grown
 
 

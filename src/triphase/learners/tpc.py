@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triphase.data.feeder import Feeder
+from triphase.data.feeder import Depth, Feeder
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -71,7 +72,7 @@ class TPC:
         empty_phase1: Literal["skip", "to_phase2"] = "skip",
         reset_momentum: Literal["phase", "experience", "never"] = "phase",
         predict_over: Literal["seen", "all"] = "seen",
-        distill: float = 0.0,  # weight of naive distillation (the paper's footnote 9)
+        distill: float = 0.0,  # weight of naive distillation (a footnote of the paper's Sec. VI)
         cached: bool = True,  # False computes every latent again, for measuring what caching saves
     ) -> None:
         settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory", "cached")}
@@ -86,13 +87,8 @@ class TPC:
         self.model, self.memory, self.seed = model, memory, seed
         self.t, self.s, self.w_bc, self.eps = t, s, w_bc, eps
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
-        self.pretrained, self.share_1, self.share_3, self.empty_phase1 = (
-            pretrained,
-            share_1,
-            share_3,
-            empty_phase1,
-        )
-        self.predict_over, self.distill, self.cached = predict_over, distill, cached
+        self.share_1, self.share_3, self.empty_phase1 = share_1, share_3, empty_phase1
+        self.pretrained, self.predict_over, self.distill, self.cached = pretrained, predict_over, distill, cached
         self.settings = {"learner": "tpc", **settings}
         self.known: set[int] = set()
         self.course = Course(reset_momentum)
@@ -107,26 +103,31 @@ class TPC:
         seen = self.known | current
         epochs_1, epochs_2, epochs_3 = self.epochs(recipe.epochs, novel=bool(novel))
         csf_learns = first or memory is not None  # without replay, a free csf would forget (Sec. IV-C)
-        depth: Literal["llf", "csf"] = "llf" if csf_learns else "csf"
+        rest: dict[Depth, Callable[[Tensor], Tensor]] = {
+            "llf": model.tail,
+            "csf": model.head,
+        }  # what is left to compute after each depth
+        depth: Depth
 
         if course.begin("start"):
             self._check(recipe, seen)
             model.grow(max(seen) + 1)
             zero_rows_(model, self.known)
-            self.teacher = (
-                copy.deepcopy(nn.Sequential(model.csf, model.head)) if self.distill and not first else None
-            )
+            if self.distill and not first:
+                self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head))
         model.train()
         learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
         feeder = Feeder(model, experience, memory, recipe, seed=self.seed, cached=self.cached)
 
         # Phase I: bootstrap the novel classes; nothing else moves (there is nothing else in the first experience)
         if course.begin("I") and epochs_1:
+            depth = "llf"
             if not first:
                 model.freeze("csf")
+                depth = "csf"  # a frozen csf is computed once: what remains is a linear problem
             optimizer = course.optimizer(model, recipe)
-            for mb in feeder.mixed(course.steps(epochs_1, feeder.n_mixed), "llf" if first else "csf"):
-                logits = model.tail(mb.z) if first else model.head(mb.z)
+            for mb in feeder.mixed(course.steps(epochs_1, feeder.n_mixed), depth):
+                logits = rest[depth](mb.z)
                 blocked = self._blocked(outside(novel, logits), logits, mb.y)
                 ce = F.cross_entropy(block_gradient(logits, blocked), mb.y)
                 loss = ce + self._bias_correction(seen, free=novel)
@@ -137,9 +138,10 @@ class TPC:
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
         if course.begin("II"):
             learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
+            depth = "llf" if csf_learns else "csf"
             optimizer = course.optimizer(model, recipe)
             for mb in feeder.mixed(course.steps(epochs_2, feeder.n_mixed), depth):
-                logits = model.tail(mb.z) if csf_learns else model.head(mb.z)
+                logits = rest[depth](mb.z)
                 blocked = outside(current, logits) & harmless(logits, mb.y, self.t)
                 blocked = self._blocked(blocked, logits, mb.y)
                 ce = F.cross_entropy(block_gradient(logits, blocked), mb.y)

@@ -1,0 +1,186 @@
+"""The commands: what they print and what they write."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from triphase.bench.benchmarks import BENCHMARKS, LEARNERS
+from triphase.bench.run import Report
+from triphase.cli import main
+from triphase.cli.show import Show
+
+COMMAND = str(Path(sys.executable).with_name("triphase"))
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    out: str
+    err: str
+
+    def document(self) -> Any:
+        """Stdout as one JSON document without NaN; text before or after it would not parse."""
+
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is not JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+Call = Callable[..., Answer]
+
+
+@pytest.fixture
+def triphase(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Calls the command in this process, in a folder of the test's own and in a wide terminal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["triphase", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return Answer(int(end.value.code or 0), out, err)
+
+    return call
+
+
+def test_help_lists_the_commands() -> None:
+    process = subprocess.run([COMMAND, "--help"], capture_output=True, text=True)
+    assert process.returncode == 0 and process.stderr == ""
+    for word in ("demo", "bench", "without forgetting"):
+        assert word in process.stdout
+
+
+@pytest.mark.parametrize("command", [["demo"], ["bench"], ["bench", "list"], ["bench", "run"]])
+def test_every_command_explains_itself(command: list[str], triphase: Call) -> None:
+    answer = triphase(*command, "--help")
+    assert answer.status == 0 and answer.err == ""
+    assert re.search(rf"Usage: .*{' '.join(command)} ", answer.out) and "--help" in answer.out
+
+
+def test_no_command_shows_the_help(triphase: Call) -> None:
+    answer = triphase()
+    assert "Usage: " in answer.out and "demo" in answer.out and "bench" in answer.out
+
+
+def test_bench_list_names_every_benchmark_and_learner(triphase: Call) -> None:
+    answer = triphase("bench", "list")
+    assert answer.status == 0 and answer.err == ""
+    for benchmark in BENCHMARKS.values():
+        (line,) = (line for line in answer.out.splitlines() if line.split()[:1] == [benchmark.name])
+        assert benchmark.title in line and f"{benchmark.rest.n_mbe}:{benchmark.rest.n_mbr}" in line
+    assert "Learners: " + ", ".join(LEARNERS) in answer.out
+    assert "DATASET:A/B-C" in answer.out
+
+
+def test_bench_list_as_one_document(triphase: Call) -> None:
+    document = triphase("bench", "list", "--json").document()
+    assert [b["name"] for b in document["benchmarks"]] == list(BENCHMARKS)
+    assert document["learners"] == list(LEARNERS)
+    (core50,) = (b for b in document["benchmarks"] if b["name"] == "core50-41")
+    assert core50["title"] == "CORe50 41/10-1" and core50["memory"] == 1500
+    assert (core50["rest"]["n_mbe"], core50["rest"]["n_mbr"]) == (158, 98)
+
+
+def test_demo_as_one_document_with_a_page_that_needs_nothing_else(triphase: Call, tmp_path: Path) -> None:
+    answer = triphase("demo", "--epochs-scale", "0.1", "--out", "shown", "--json")
+    assert answer.status == 0 and answer.err == ""
+    document = answer.document()
+    assert list(document["learners"]) == ["tpc", "replay", "finetune", "joint"]
+    for name, learner in document["learners"].items():
+        report = Report.from_json(learner)
+        assert report.final_accuracy == learner["final_accuracy"]
+        assert len(report.accuracy) == (1 if name == "joint" else 5)
+    accuracy = {name: learner["final_accuracy"] for name, learner in document["learners"].items()}
+    assert accuracy["finetune"] < min(accuracy["tpc"], accuracy["replay"]), "fine-tuning did not forget"
+
+    assert document["report"] == "shown/report.html"
+    page = (tmp_path / document["report"]).read_text()
+    assert not re.search(r"""(src|href|url\()\s*=?\s*["']?\s*(https?:)?//""", page), "the page fetches something"
+    assert not re.search(r"<(script|link|iframe)[^>]+(src|href)=", page)
+    sources = re.findall(r'<img[^>]+src="([^"]*)"', page)
+    assert len(sources) == 4 and all(source.startswith("data:image/png;base64,") for source in sources)
+    for title, learner in (("TPC", "tpc"), ("Fine-tuning", "finetune")):
+        assert title in page and f"{100 * accuracy[learner]:.1f}" in page
+    with Image.open(tmp_path / "shown" / "accuracy.png") as picture:
+        assert picture.format == "PNG" and min(picture.size) > 300
+    assert {file.name for file in (tmp_path / "shown").iterdir()} == {"accuracy.png", "report.html"}
+
+
+def test_demo_prints_a_table_and_where_the_page_is(triphase: Call) -> None:
+    answer = triphase("demo", "--epochs-scale", "0.1", "--out", "shown")
+    assert answer.status == 0
+    for word in ("TPC", "Replay", "Fine-tuning", "Joint training", "AMCA", "final accuracy"):
+        assert word in answer.out
+    assert "The curves are in shown/report.html" in answer.out
+    (joint,) = (line for line in answer.out.splitlines() if "Joint training" in line)
+    assert "–" in joint, "one accuracy is no average over experiences"
+    assert "tpc        experience 5/5  accuracy" in answer.err
+
+
+def test_bench_run_as_one_document(triphase: Call, tmp_path: Path) -> None:
+    answer = triphase("bench", "run", "digits-5", "--epochs", "3", "--threads", "1", "--out", "run", "--json")
+    assert answer.status == 0 and answer.err == ""
+    document = answer.document()
+    assert document["run"] == "run"
+    report = Report.from_json(document)
+    assert report.evaluated_after == [1, 2, 3, 4, 5] and report.n_seen == [2, 4, 6, 8, 10]
+    assert document["amca"] == pytest.approx(sum(report.curve) / 5)
+    assert document["final_accuracy"] == report.curve[-1] > 0.5
+    assert document["ceiling"] == 1.0
+    assert report.names == [str(digit) for digit in range(10)]
+    assert sum(map(sum, report.confusion)) == 450
+    assert report.settings["benchmark"] == "digits-5" and report.settings["learner"] == "tpc"
+    written = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert {"run": "run", **written} == document
+    again = triphase("bench", "run", "digits-5", "--epochs", "3", "--threads", "1", "--out", "run", "--json")
+    assert again.document() == document
+
+
+def test_bench_run_tells_people_what_it_measured(triphase: Call, tmp_path: Path) -> None:
+    command = ["bench", "run", "digits:2/3-2", "--learner", "finetune", "--epochs", "3", "--order", "2"]
+    answer = triphase(*command, "--seed", "7")
+    assert answer.status == 0
+    out = tmp_path / "runs" / "digits-2-3-2-finetune-order2-seed7"  # where nothing is said about --out
+    report = Report.from_json(json.loads((out / "report.json").read_text()))
+    assert report.n_seen == [3, 5]
+    assert f"{100 * report.amca:.1f} %" in answer.out and f"{100 * report.final_accuracy:.1f} %" in answer.out
+    assert answer.err.count("accuracy") == 2
+    assert f"experience 2/2  accuracy {100 * report.final_accuracy:.1f} %" in answer.err
+
+
+def test_options_reach_the_learner(triphase: Call) -> None:
+    options = ["--set", "t=0.25", "--set", "masking=none", "--memory", "20", "--replay", "latent", "--n-mbr", "5"]
+    options += ["--latent-dtype", "float16", "--csf-lr", "0.002", "--norm", "brn", "--head", "incremental"]
+    answer = triphase("bench", "run", "digits:2/1-1", "--epochs", "3", *options, "--out", "run", "--json")
+    settings = answer.document()["settings"]
+    assert (settings["t"], settings["masking"]) == (0.25, "none")
+    assert (settings["memory"]["capacity"], settings["memory"]["store"]) == (20, "latent")
+    assert settings["memory"]["dtype"] == "torch.float16"
+    assert settings["rest"]["n_mbr"] == 5 and settings["first"]["n_mbr"] == 0
+    assert settings["rest"]["csf_lr"] == 0.002
+    assert (settings["norm"], settings["head"]) == ("brn", "incremental")
+
+
+def test_the_terminal_shows_the_phase_and_each_class() -> None:
+    show = Show("tpc", quiet=True)
+    show.watch({"event": "begin", "experience": 2, "of": 5, "images": 9, "classes": ["cat", "dog"]})
+    show.watch({"event": "evaluated", "experience": 1, "accuracy": 0.5, "classes": {"cat": 0.5, "dog": None}})
+    step = {"experience": 2, "phase": "II", "epoch": 1, "epochs": 2, "step": 1, "steps": 2, "loss": 0.25, "lr": 0.1}
+    show.watch({"event": "step", **step})
+    lines = "\n".join("".join(segment.text for segment in line) for line in show.console.render_lines(show._draw()))
+    assert "experience 2/5, 9 images: cat, dog" in lines
+    assert "Phase II" in lines and "epoch 1/2" in lines and "loss 0.250" in lines
+    assert "50.0 %" in lines
+    show.watch({"event": "epoch", **step, "loss": None})
+    assert "not finite" in str(show.console.render_lines(show._draw()))

@@ -1,0 +1,398 @@
+"""The course of an experience: where it stands, its momentum and its learning rate, also after a restart."""
+
+import copy
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from triphase import state as files
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.errors import InvalidValue
+from triphase.learners.course import Course, learner_state, load_learner_state
+from triphase.learners.protocol import Step, sgd_step
+from triphase.models import SplitClassifier
+from triphase.testing import tiny_model
+
+Reset = Literal["phase", "experience", "never"]
+RESETS: tuple[Reset, ...] = ("phase", "experience", "never")
+Plan = list[tuple[str, tuple[int, int] | None]]  # sections; those with steps have (epochs, steps)
+# What TPC does in an experience, in miniature; csf is frozen in Phase I.
+PLAN: Plan = [("start", None), ("I", (2, 3)), ("II", (3, 3)), ("memory", None), ("III", (2, 2))]
+Z = torch.rand(6, 6, 6, 6, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(6) % 4
+
+
+def model_for_training() -> SplitClassifier:
+    model = tiny_model().train()
+    model.freeze("llf")
+    return model
+
+
+class Lesson:
+    """A learner in miniature that writes down everything it does."""
+
+    def __init__(self, recipe: Recipe, reset: Reset = "phase", plan: Plan = PLAN, ce: float | None = None) -> None:
+        self.model, self.course, self.recipe, self.plan = model_for_training(), Course(reset), recipe, plan
+        self.ce = ce  # what the schedule is told; None: the truth
+        self.log: list[tuple[Any, ...]] = []
+        self.states: list[dict[str, Any]] = []  # after each step
+
+    def learn(self) -> None:
+        for name, size in self.plan:
+            if not self.course.begin(name):
+                continue
+            if size is None:
+                self.log.append((name,))
+                continue
+            if name == "I":
+                self.model.freeze("csf")
+            else:
+                self.model.unfreeze("csf")
+            optimizer = self.course.optimizer(self.model, self.recipe)
+            for epoch, step in self.course.steps(*size):
+                loss = F.cross_entropy(self.model.tail(Z * (1 + epoch + step)), Y)
+                sgd_step(optimizer, loss)
+                told = self.course.took(loss, loss if self.ce is None else torch.tensor(self.ce))
+                self.log.append((name, epoch, step, told.epoch, told.step, told.lr, float(told.loss)))
+                self.states.append(copy.deepcopy(self.state()))
+        self.course.finish()
+
+    def state(self) -> dict[str, Any]:
+        return learner_state({}, self.model, None, {0}, self.course)
+
+    def continued(self, state: dict[str, Any]) -> "Lesson":
+        again = Lesson(self.recipe, plan=self.plan, ce=self.ce)
+        again.course = Course(self.course._reset_momentum)
+        load_learner_state(state, again.model, None, again.course)
+        return again
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+
+def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+# Position
+
+
+@pytest.mark.parametrize("reset", RESETS)
+@pytest.mark.parametrize("schedule", ["constant", "patience"])
+def test_continued_after_any_step_everything_left_is_done_once_and_the_same(
+    tmp_path: Path, reset: Reset, schedule: Literal["constant", "patience"]
+) -> None:
+    recipe = Recipe(lr=0.1, csf_lr=0.01, weight_decay=1e-3, lr_schedule=schedule)
+    lesson = Lesson(recipe, reset)
+    lesson.learn()  # a first experience, so that there is momentum to carry
+    start = copy.deepcopy(lesson.state())
+    lesson.log.clear()
+    lesson.states.clear()
+    lesson.learn()
+    assert [entry[:3] for entry in lesson.log if entry[0] == "II"] == [
+        ("II", 2 + e, s) for e in range(3) for s in range(3)
+    ]
+    positions = [i for i, entry in enumerate(lesson.log) if len(entry) > 1]
+    for done, state in zip([0, *(p + 1 for p in positions)], [start, *lesson.states], strict=True):
+        path = tmp_path / "state.safetensors"
+        files.save(path, state)
+        again = lesson.continued(files.load(path))
+        again.learn()
+        assert again.log == lesson.log[done:]
+        assert_equal(again.weights(), lesson.weights())
+        assert again.course.state_dict() == lesson.course.state_dict()
+        assert_equal(again.course.momentum_state(), lesson.course.momentum_state())
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=4), st.data())
+def test_position_is_found_again_in_any_plan(sizes: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Steps of a course resumed twice, against plain nested loops; sections may be empty."""
+    expected, before = [], 0
+    for section, (epochs, steps) in enumerate(sizes):
+        expected += [(str(section), before + e, s) for e in range(epochs) for s in range(steps)]
+        before += epochs
+    done: list[tuple[str, int, int]] = []
+    course, model = Course(), model_for_training()
+    stops = sorted(data.draw(st.lists(st.integers(0, len(expected)), min_size=2, max_size=2)))
+    for stop in [*stops, len(expected) + 1]:
+        for section, size in enumerate(sizes):
+            if len(done) == stop:
+                break
+            if not course.begin(str(section)):
+                continue
+            course.optimizer(model, Recipe())
+            for epoch, step in course.steps(*size):
+                course.took(torch.tensor(1.0))
+                done.append((str(section), epoch, step))
+                if len(done) == stop:
+                    break
+        if done:
+            saved, course = course.state_dict(), Course()
+            course.load_state_dict(saved, {})
+    assert done == expected
+
+
+def test_step_tells_where_training_stands() -> None:
+    lesson = Lesson(Recipe(lr=0.1, csf_lr=0.5))
+    assert lesson.course.begin("I")
+    lesson.course.optimizer(lesson.model, lesson.recipe)
+    told = []
+    loss = torch.tensor(2.5, requires_grad=True)
+    for _ in lesson.course.steps(2, 2):
+        told.append(lesson.course.took(loss))
+    assert [(s.phase, s.epoch, s.epochs, s.step, s.steps) for s in told] == [
+        ("I", 1, 2, 1, 2),
+        ("I", 1, 2, 2, 2),
+        ("I", 2, 2, 1, 2),
+        ("I", 2, 2, 2, 2),
+    ]
+    last: Step = told[-1]
+    assert last.lr == 0.1 and float(last.loss) == 2.5 and not last.loss.requires_grad
+
+
+def test_step_that_was_not_counted_is_noticed() -> None:
+    course = Course()
+    course.begin("I")
+    course.optimizer(model_for_training(), Recipe())
+    with pytest.raises(AssertionError, match=r"course\.took after each step"):
+        list(course.steps(1, 2))
+
+
+def test_finished_experience_leaves_a_clean_course() -> None:
+    lesson = Lesson(Recipe(lr_schedule="patience"), ce=1.0)
+    lesson.learn()
+    assert lesson.course.state_dict() == Course().state_dict() and lesson.course.momentum_state() == {}
+
+
+# Optimiser
+
+
+def test_head_does_not_decay_and_csf_has_its_own_rate() -> None:
+    model = tiny_model()
+    optimizer = Course().optimizer(model, Recipe(lr=0.2, csf_lr=0.03, weight_decay=1e-2, momentum=0.7))
+    rates = {}
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            rates[id(p)] = (group["lr"], group["weight_decay"], group["momentum"])
+    for block in (model.llf, model.csf):
+        assert all(rates[id(p)] == (0.03, 1e-2, 0.7) for p in block.parameters())
+    assert rates[id(model.head.weight)] == (0.2, 0.0, 0.7)
+    assert len(rates) == len(list(model.parameters()))
+
+
+def test_frozen_blocks_are_left_out_and_come_back() -> None:
+    model, course = model_for_training(), Course()
+    model.freeze("csf")
+    course.begin("I")
+    assert [p for g in course.optimizer(model, Recipe()).param_groups for p in g["params"]] == [model.head.weight]
+    model.unfreeze("csf")
+    course.begin("II")
+    parameters = [p for g in course.optimizer(model, Recipe(csf_lr=0.01)).param_groups for p in g["params"]]
+    assert {id(p) for p in parameters} == {id(p) for p in [*model.csf.parameters(), model.head.weight]}
+
+
+def step(course: Course, model: SplitClassifier, optimizer: torch.optim.SGD) -> None:
+    sgd_step(optimizer, F.cross_entropy(model.tail(Z), Y))
+
+
+@pytest.mark.parametrize(("reset", "in_ii", "in_next"), [("phase", 0, 0), ("experience", 1, 0), ("never", 1, 1)])
+def test_momentum_lives_as_long_as_it_is_told(reset: Reset, in_ii: bool, in_next: bool) -> None:
+    """From phase to phase and from experience to experience; rows that the head has gained since start at rest."""
+    model, course = model_for_training(), Course(reset)
+    course.begin("I")
+    optimizer = course.optimizer(model, Recipe())
+    step(course, model, optimizer)
+    for _ in course.steps(1, 1):
+        course.took(torch.tensor(1.0))
+    moving = {name: buffer.clone() for name, buffer in course.momentum_state().items()}
+    assert set(moving) == {f"csf.{n}" for n, _ in model.csf.named_parameters()} | {"head.weight"}
+
+    course.begin("II")
+    course.optimizer(model, Recipe())
+    assert_equal(course.momentum_state(), moving if in_ii else {})
+    for _ in course.steps(1, 1):
+        course.took(torch.tensor(1.0))
+    course.finish()
+    assert_equal(course.momentum_state(), moving if in_next else {})
+
+    model.grow(6)
+    course.begin("I")
+    optimizer = course.optimizer(model, Recipe())
+    found = course.momentum_state()
+    assert bool(found) == in_next
+    if in_next:
+        assert torch.equal(found["head.weight"][:4], moving["head.weight"]) and not found["head.weight"][4:].any()
+        assert_equal({**found, "head.weight": moving["head.weight"]}, moving)
+    step(course, model, optimizer)
+    assert course.momentum_state()["head.weight"].shape == (6, 16)
+
+
+def test_carried_momentum_moves_weights_as_one_optimiser_would() -> None:
+    one, other = model_for_training(), model_for_training()
+    recipe = Recipe(lr=0.05, weight_decay=1e-3)
+    course, plain = Course("never"), Course()
+    plain.begin("all")
+    single = plain.optimizer(other, recipe)
+    for _ in range(3):
+        course.begin("start")
+        for section in ("I", "II"):
+            course.begin(section)
+            optimizer = course.optimizer(one, recipe)
+            step(course, one, optimizer)
+            step(plain, other, single)
+            for _ in course.steps(1, 1):
+                course.took(torch.tensor(1.0))
+        course.finish()
+        assert_equal(dict(one.state_dict()), dict(other.state_dict()))
+
+
+def test_unknown_reset_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="'phase', 'experience' or 'never', got 'always'"):
+        Course("always")  # type: ignore[arg-type]
+
+
+# Schedule
+
+
+def rates(ces: list[float], lr: float) -> list[float]:
+    """FACIL's scheme in plain words: the rate in each epoch."""
+    used, best, waited, divided = [], float("inf"), 0, 0
+    for ce in ces:
+        used.append(lr / 3**divided)
+        waited = 0 if ce < best else waited + 1
+        best = min(best, ce)
+        if waited >= 5 and lr / 3 ** (divided + 1) >= 1e-4:
+            divided, waited = divided + 1, 0
+    return used
+
+
+def scheduled(ces: list[float], recipe: Recipe, sizes: list[int], stop_after: int | None = None) -> list[float]:
+    """The rate of the head in each epoch of a course with two steps an epoch, in sections of the given sizes.
+
+    The course is saved and loaded again after `stop_after` steps.
+    """
+    course, model, used, n = Course(), model_for_training(), [], 0
+    values = iter(ces)
+    ce = 0.0
+    while True:
+        interrupted = False
+        for section, epochs in enumerate(sizes):
+            if not course.begin(str(section)):
+                continue
+            course.optimizer(model, recipe)
+            for _, position in course.steps(epochs, 2):
+                if position == 0:
+                    ce = next(values)
+                # the mean over the epoch counts; L_BC, which is part of the loss, does not
+                told = course.took(torch.tensor(100.0 - n), torch.tensor(ce + (0.5 if position else -0.5)))
+                used += [told.lr] if position == 0 else []
+                n += 1
+                if n == stop_after:
+                    interrupted = True
+                    break
+            if interrupted:
+                break
+        if not interrupted:
+            return used
+        saved, course = course.state_dict(), Course()
+        course.load_state_dict(saved, {})
+
+
+@given(st.lists(st.sampled_from([1.0, 1.5, 2.0, 0.75]), min_size=24, max_size=24), st.data())
+def test_rate_is_divided_by_three_after_five_epochs_without_a_better_cross_entropy(
+    ces: list[float], data: st.DataObject
+) -> None:
+    """Also across sections, and through a restart after any step."""
+    recipe = Recipe(lr=0.1, lr_schedule="patience")
+    cuts = sorted(data.draw(st.lists(st.integers(0, 24), min_size=2, max_size=2)))
+    sizes = [cuts[0], cuts[1] - cuts[0], 24 - cuts[1]]
+    expected = pytest.approx(rates(ces, 0.1), rel=1e-12)
+    assert scheduled(ces, recipe, sizes) == expected
+    assert scheduled(ces, recipe, sizes, stop_after=data.draw(st.integers(1, 47))) == expected
+
+
+def test_rate_stops_at_the_smallest_one() -> None:
+    used = scheduled([1.0] * 60, Recipe(lr=0.1, lr_schedule="patience"), [20, 40])
+    assert used == pytest.approx(rates([1.0] * 60, 0.1)) and len(set(used)) == 7
+    assert 1e-4 <= used[-1] < 3e-4  # 0.1 / 3 ** 6
+
+
+def test_rate_of_csf_falls_with_that_of_the_head() -> None:
+    course, model = Course(), model_for_training()
+    recipe = Recipe(lr=0.1, csf_lr=0.01, lr_schedule="patience")
+    for section, ratio in (("I", 1), ("II", 3)):
+        course.begin(section)
+        optimizer = course.optimizer(model, recipe)
+        assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.01 / ratio, 0.1 / ratio])
+        for _ in course.steps(6, 1):
+            course.took(torch.tensor(1.0))
+    assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.01 / 9, 0.1 / 9])
+
+
+def test_constant_rate_stays_constant() -> None:
+    assert set(scheduled([1.0] * 40, Recipe(lr=0.07), [15, 25])) == {0.07}
+
+
+# Learner state
+
+
+def test_learner_state_holds_memory_head_and_known_classes(tmp_path: Path) -> None:
+    model, memory, course = model_for_training(), Memory(5, seed=0), Course()
+    model.grow(7)
+    nn.init.normal_(model.head.weight)
+    memory.add(torch.zeros(3, dtype=torch.long), torch.arange(3), lambda rows: {"x": torch.ones(len(rows), 1)})
+    files.save(tmp_path / "a.safetensors", learner_state({"s": 1}, model, memory, {2, 0}, course))
+    state = files.load(tmp_path / "a.safetensors")
+    assert state["settings"] == {"s": 1} and state["known"] == [0, 2]
+    again, other = tiny_model(), Memory(5, seed=0)
+    assert load_learner_state(state, again, other, Course()) == {0, 2}
+    assert_equal(dict(again.state_dict()), dict(model.state_dict()))
+    assert again.n_classes == 7 and torch.equal(other["id"], memory["id"])
+
+
+# Known defects, reported; each of these passes once the course is mended
+
+
+def test_momentum_that_is_never_reset_outlives_a_phase_in_which_csf_is_frozen() -> None:
+    lesson = Lesson(Recipe(), "never")
+    lesson.learn()
+    moving = lesson.course.momentum_state()["csf.0.weight"].clone()
+    lesson.course.begin("I")
+    lesson.model.freeze("csf")
+    lesson.course.optimizer(lesson.model, lesson.recipe)
+    lesson.course.begin("II")
+    lesson.model.unfreeze("csf")
+    lesson.course.optimizer(lesson.model, lesson.recipe)
+    assert torch.equal(lesson.course.momentum_state()["csf.0.weight"], moving)
+
+
+def test_rate_after_a_restart_is_the_same_to_the_last_bit() -> None:
+    recipe = Recipe(lr=0.03, lr_schedule="patience")
+    for stop in range(1, 60):
+        assert scheduled([1.0] * 30, recipe, [30], stop) == scheduled([1.0] * 30, recipe, [30])
+
+
+def test_momentum_of_a_single_number_is_restored() -> None:
+    model, course = model_for_training(), Course("never")
+    model.csf.register_parameter("scale", nn.Parameter(torch.tensor(1.0)))
+    for section in ("I", "II"):
+        course.begin(section)
+        optimizer = course.optimizer(model, Recipe())
+        sgd_step(optimizer, F.cross_entropy(model.tail(Z) * model.csf.scale, Y))  # type: ignore[operator]
+    assert "csf.scale" in course.momentum_state()
+
+
+def test_epoch_without_steps_does_not_touch_the_schedule() -> None:
+    course, model = Course(), model_for_training()
+    course.begin("III")
+    course.optimizer(model, Recipe(lr_schedule="patience"))
+    assert list(course.steps(1, 0)) == []
+    assert course.best == float("inf")

@@ -1,0 +1,48 @@
+"""The recipe: the same conditions for everybody, refused where they make no sense."""
+
+import json
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from triphase.data.recipe import Recipe
+from triphase.errors import InvalidValue
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"n_mbe": 0}, "n_mbe must be at least 1, got 0"),
+        ({"n_mbr": -1}, "n_mbr must be at least 0, got -1"),
+        ({"lr": 0.0}, "lr must be above 0 and finite, got 0.0"),
+        ({"lr": float("nan")}, "lr must be above 0 and finite, got nan"),
+        ({"csf_lr": -0.1}, "csf_lr must be above 0 and finite, got -0.1"),
+        ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1.0"),
+        ({"momentum": -0.1}, "momentum must be in"),
+        ({"momentum": float("nan")}, "momentum must be in"),
+        ({"weight_decay": -1e-4}, "weight_decay must be finite and not negative, got -0.0001"),
+        ({"augment": "rotate"}, "no augmentation 'rotate'"),
+        ({"lr_schedule": "cosine"}, "'constant' or 'patience', got 'cosine'"),
+        ({"trainable": "head"}, "'csf' or 'all', got 'head'"),
+    ],
+)
+def test_value_outside_its_range_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        Recipe(**settings)
+
+
+def test_csf_learns_as_fast_as_the_head_unless_told_otherwise() -> None:
+    assert Recipe(lr=0.3).csf_lr_or_lr == 0.3
+    assert Recipe(lr=0.3, csf_lr=0.01).csf_lr_or_lr == 0.01
+
+
+def test_recipe_survives_json() -> None:
+    recipe = Recipe(epochs=7, lr=0.1 / 3, csf_lr=1e-3, n_mbr=5, augment="crop+flip", lr_schedule="patience")
+    assert Recipe(**json.loads(json.dumps(recipe.to_json()))) == recipe
+
+
+def test_recipe_cannot_be_changed_under_way() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Recipe().lr = 1.0  # type: ignore[misc]
