@@ -123,7 +123,7 @@ def test_blocks_hold_the_right_number_of_convolutions(
         ("mobilenet_v1_1024", {}, 128, (512, 8, 8), 1024),
         ("resnet32", {}, 32, (32, 16, 16), 64),
         ("resnet18", {}, 224, (256, 14, 14), 512),
-        ("small_cnn", {}, 28, (1, 28, 28), 64),
+        ("small_cnn", {}, 28, (1, 28, 28), 128),
         *[
             ("efficientnet_lite0", {"cut": cut, "pretrained": False}, 96, latent, 1280)
             for cut, latent in [

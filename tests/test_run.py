@@ -263,7 +263,7 @@ def test_in_memory_and_on_disk_give_the_same(tmp_path: Path) -> None:
 def test_a_finished_run_holds_weights_report_settings_and_log(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "run"
     report = run(Oracle(4), counted(2, 2, 2), first=RECIPE, out=out, settings={"note": "mine"})
-    names = {"events.jsonl", "report.json", "settings.json", "weights.safetensors"}
+    names = {"LOCK", "events.jsonl", "report.json", "settings.json", "weights.safetensors"}
     assert {file.name for file in out.iterdir()} == names
     assert Report.from_json(files.read_json(out / "report.json")) == report
     assert files.read_json(out / "settings.json") == report.settings

@@ -7,6 +7,8 @@ import math
 import os
 import resource
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase import state as files
-from triphase.errors import CannotWrite, CorruptState, Mismatch
-from triphase.state import Checkpoint
+from triphase.errors import Busy, CannotWrite, CorruptState, Mismatch
+from triphase.state import Checkpoint, locked
 
 DTYPES = (
     torch.float64,
@@ -581,3 +583,22 @@ def test_deleted_checkpoint_is_gone_and_can_be_used_again(tmp_path: Path) -> Non
     assert not (tmp_path / "c").exists() and checkpoint.load() is None
     checkpoint.save(training.state())
     assert_same(Checkpoint(tmp_path / "c").load(), training.state())
+
+
+def test_a_second_writer_of_a_directory_is_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib, sys; from triphase import state\n"
+        "with state.locked(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(Busy, match="Another process is at work"), locked(tmp_path):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    with locked(tmp_path):
+        assert (tmp_path / "LOCK").exists()

@@ -6,6 +6,7 @@ TriphaseError
 ├── Mismatch (ValueError)        a saved run that belongs to something else
 ├── CorruptState (ValueError)    a file of ours that is damaged
 ├── CannotWrite (OSError)        the disk refused
+├── Busy (RuntimeError)          somebody else is writing there
 └── Interrupted (RuntimeError)   stopped on request; what was done is saved
 """
 
@@ -32,6 +33,10 @@ class CorruptState(TriphaseError, ValueError):
 
 class CannotWrite(TriphaseError, OSError):
     """The disk refused a write."""
+
+
+class Busy(TriphaseError, RuntimeError):
+    """Another process is writing to the same directory."""
 
 
 class Interrupted(TriphaseError, RuntimeError):

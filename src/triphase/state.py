@@ -11,10 +11,11 @@ import errno
 import json
 import os
 import struct
+import sys
 import threading
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from triphase.errors import CannotWrite, CorruptState, Mismatch
+from triphase.errors import Busy, CannotWrite, CorruptState, Mismatch
 
 FORMAT = 1
 State = dict[str, Any]
@@ -118,6 +119,28 @@ def make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Be the only writer of a directory; the lock of a process that died is free.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder)):
+    ...     (Path(folder) / "LOCK").exists()
+    True
+    """
+    make_directory(directory)
+    try:
+        file = open(directory / "LOCK", "a+b")
+    except OSError as error:
+        raise cannot_write(directory / "LOCK", error) from error
+    with file:
+        try:
+            _lock(file.fileno())
+        except OSError as error:
+            raise Busy(f"Another process is at work in {directory}; wait for it, or give another path.") from error
+        yield
 
 
 class Checkpoint:
@@ -286,7 +309,21 @@ def _check_format(path: Path, found: int) -> None:
         )
 
 
+def _lock(descriptor: int) -> None:
+    """Take the lock that ends with the process, or raise OSError."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _sync_directory(path: Path) -> None:
+    if sys.platform == "win32":
+        return  # directories cannot be opened there
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

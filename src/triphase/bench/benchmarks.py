@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 import re
@@ -113,8 +114,8 @@ BENCHMARKS: dict[str, Benchmark] = {
             backbone="small_cnn",
             image_size=8,
             memory=100,
-            first=Recipe(epochs=30, lr=0.005, csf_lr=0.01, n_mbe=32),
-            rest=Recipe(epochs=30, lr=0.005, csf_lr=0.01, n_mbe=32, n_mbr=32),
+            first=Recipe(epochs=20, lr=0.005, csf_lr=0.01, n_mbe=32),
+            rest=Recipe(epochs=20, lr=0.005, csf_lr=0.01, n_mbe=32, n_mbr=32),
             lr_grid=(0.02, 0.01, 0.005),
         ),
     )
@@ -212,7 +213,8 @@ def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
     first, rest = recipes(benchmark, options, source, capacity)
     if options.learner == "joint":
         source = joint(source)
-    model = _model(benchmark, options, data, size, source)
+    weights = _weights(benchmark, options, data)
+    model = _model(benchmark, options, size, source, weights)
     dtype = torch.float16 if options.latent_dtype == "float16" else torch.float32
     store: Literal["raw", "latent"] = "latent" if options.replay == "latent" else "raw"
     memory = Memory(capacity, seed=options.seed, store=store, dtype=dtype) if capacity else None
@@ -225,7 +227,8 @@ def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
     backbone = options.backbone or benchmark.backbone
     settings = {"benchmark": benchmark.name, "order": options.order, "backbone": backbone, "image_size": size}
     settings |= {"per_class": options.per_class, "epochs_scale": options.epochs_scale, "norm": options.norm}
-    return Setup(learner, source, first, rest, settings | {"head": options.head})
+    settings |= {"head": options.head, "weights": None if weights is None else _digest(weights)}
+    return Setup(learner, source, first, rest, settings)
 
 
 def make_learner(
@@ -359,12 +362,24 @@ def _rows(options: Options, n_classes: int) -> int | None:
     return n_classes if options.head == "fixed" else None
 
 
-def _model(benchmark: Benchmark, options: Options, data: Path, size: int, source: Stream) -> SplitClassifier:
-    name = options.backbone or benchmark.backbone
+def _weights(benchmark: Benchmark, options: Options, data: Path) -> Path | None:
+    """The file of pre-trained weights: the one named, or the benchmark's own if it is in the data folder."""
+    own = options.backbone in (None, benchmark.backbone) and benchmark.weights
     found = data / benchmark.weights
-    weights = options.weights
-    if weights is None and name == benchmark.backbone and benchmark.weights and found.exists():
-        weights = found
+    return found if options.weights is None and own and found.exists() else options.weights
+
+
+def _digest(path: Path) -> str:
+    """Two files of weights are the same exactly if this is."""
+    if not path.is_file():
+        raise BadData(f"There is no file of weights at {path}; check --weights.")
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def _model(
+    benchmark: Benchmark, options: Options, size: int, source: Stream, weights: Path | None
+) -> SplitClassifier:
+    name = options.backbone or benchmark.backbone
     arguments: dict[str, Any] = {"image_size": size, "weights": weights, "seed": options.seed, "norm": options.norm}
     if name == "small_cnn":  # the one network that also takes grey images
         arguments["channels"] = source.experiences[0].images.read(torch.tensor([0])).shape[1]

@@ -8,6 +8,7 @@ import math
 import platform
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -108,7 +109,8 @@ def run(
     bit for bit. `out` then holds the final weights, the report and a log of events. `settings` are recorded and
     must agree when a run is continued; `watch` gets plain events to draw.
     """
-    return _Run(learner, stream, first, rest or first, out, settings or {}, watch, save_every).go()
+    with files.locked(Path(out)) if out is not None else nullcontext():
+        return _Run(learner, stream, first, rest or first, out, settings or {}, watch, save_every).go()
 
 
 class _Run:

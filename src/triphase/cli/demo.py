@@ -10,7 +10,6 @@ from rich.table import Table
 
 from triphase import state as files
 from triphase.bench.benchmarks import Options, find, prepare
-from triphase.bench.report import rows, write_page
 from triphase.bench.run import Report, run
 from triphase.cli.show import Show, percent, print_json
 
@@ -24,6 +23,8 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False,
 ) -> None:
     """Learn handwritten digits, two new ones at a time: TPC against fine-tuning, replay and joint training."""
+    from triphase.bench.report import rows, write_page  # matplotlib is slow to import; other commands need none
+
     reports: dict[str, Report] = {}
     options = Options(seed=seed, epochs_scale=epochs_scale)
     files.make_directory(out)  # before the training, not after it

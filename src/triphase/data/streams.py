@@ -52,6 +52,8 @@ class Stream:
         beyond = [i for i in self.evaluate_after if not 1 <= i <= len(self.experiences)]
         if beyond:
             raise InvalidValue(f"Cannot evaluate after experience {beyond[0]}: there are {len(self.experiences)}.")
+        if self.evaluate_after and len(self.experiences) not in self.evaluate_after:
+            raise InvalidValue("The last experience must be evaluated: it gives the final accuracy.")
         if not self.evaluate_after:
             object.__setattr__(self, "evaluate_after", tuple(e.index for e in self.experiences))
 

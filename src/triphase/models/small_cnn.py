@@ -5,11 +5,11 @@ from torch import nn
 from triphase.models.layers import assemble, conv
 from triphase.models.split import Normalize, SplitClassifier
 
-WIDTHS = (32, 64, 64)
+WIDTHS = (32, 64, 128)
 
 
 def small_cnn(n_classes: int = 0, *, channels: int = 1, image_size: int = 8, seed: int = 0) -> SplitClassifier:
-    """Three convolutions, all of them in csf, and D = 64; llf only scales the pixels.
+    """Three convolutions, all of them in csf, and D = 128; llf only scales the pixels.
 
     >>> import torch
     >>> model = small_cnn(10)
