@@ -6,7 +6,6 @@ was done: `begin` is False for finished sections, and `steps` starts where the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -34,6 +33,7 @@ class Course:
         self._momentum: dict[str, Tensor] = {}  # of the last optimiser, or as loaded
         self._resume: str | None = None
         self._fresh = True  # no optimiser of this section has been built before
+        self._left = 0  # steps of this section that are planned and not yet taken
         self.section, self.epochs_before, self.epoch, self.step = "", 0, 0, 0
         self.divisor, self.best, self.waited, self.total = 1.0, float("inf"), 0, 0.0  # of the schedule
 
@@ -44,6 +44,7 @@ class Course:
                 return False
             self._resume = None
             return True
+        self._check_all_taken()
         self.section, self.epochs_before = section, self.epochs_before + self.epoch
         self.epoch = self.step = 0
         self._fresh = True
@@ -77,29 +78,35 @@ class Course:
         self._recipe = recipe
         return self._optimizer
 
-    def steps(self, epochs: int, steps: int) -> Iterator[tuple[int, int]]:
-        """(epoch in the experience, step in the epoch) of what is left of this section; call `took` after each."""
+    def steps(self, epochs: int, steps: int) -> list[tuple[int, int]]:
+        """(epoch in the experience, step in the epoch) of all that is left of this section.
+
+        Call `took` after each of them; the list is known beforehand, so minibatches can be prepared ahead.
+        """
         self._epochs, self._steps = epochs, steps
-        while self.epoch < epochs:
-            while self.step < steps:
-                expected = self.step + 1
-                yield self.epochs_before + self.epoch, self.step
-                assert self.step == expected, "call course.took after each step"
-            self.step, self.epoch = 0, self.epoch + 1
-            self._schedule()
+        done = self.epoch * steps + self.step
+        self._left = epochs * steps - done
+        if steps == 0:
+            self.epoch = epochs
+        return [(self.epochs_before + i // steps, i % steps) for i in range(done, epochs * steps)]
 
     def took(self, loss: Tensor, cross_entropy: Tensor | None = None) -> Step:
         """Count one optimiser step as done; the schedule watches the cross-entropy alone (SPEC 9.3)."""
         assert self._optimizer is not None
-        self.step += 1
+        lr = self._optimizer.param_groups[-1]["lr"]
+        step = Step(self.section, self.epoch + 1, self._epochs, self.step + 1, self._steps, loss.detach(), lr)
+        self.step, self._left = self.step + 1, self._left - 1
         if self._recipe.lr_schedule == "patience":
             self.total += float((loss if cross_entropy is None else cross_entropy).detach())
-        lr = self._optimizer.param_groups[-1]["lr"]
-        return Step(self.section, self.epoch + 1, self._epochs, self.step, self._steps, loss.detach(), lr)
+        if self.step == self._steps:
+            self.step, self.epoch = 0, self.epoch + 1
+            self._schedule()
+        return step
 
     def finish(self) -> None:
         """The experience is learned."""
         assert self._resume is None, f"the saved section {self._resume!r} never came"
+        self._check_all_taken()
         self._momentum = self._buffers() if self._reset_momentum == "never" else {}
         self._optimizer = None
         self.section, self.epochs_before, self.epoch, self.step = "", 0, 0, 0
@@ -119,11 +126,16 @@ class Course:
         for name, value in state.items():
             setattr(self, name, value)
         self._resume = self.section or None
-        self._momentum, self._optimizer, self._fresh = dict(momentum), None, False
+        self._momentum, self._optimizer, self._fresh, self._left = dict(momentum), None, False, 0
+
+    def _check_all_taken(self) -> None:
+        assert self._left == 0, (
+            f"{self._left} steps of section {self.section} left: call course.took after each step"
+        )
 
     def _schedule(self) -> None:
         """At the end of an epoch: after PATIENCE epochs without a better cross-entropy, divide the rate."""
-        if self._optimizer is None or self._recipe.lr_schedule != "patience" or self._steps == 0:
+        if self._optimizer is None or self._recipe.lr_schedule != "patience":
             return
         mean, self.total = self.total / self._steps, 0.0
         self.waited = 0 if mean < self.best else self.waited + 1
