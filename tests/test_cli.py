@@ -177,6 +177,7 @@ def test_the_terminal_shows_the_phase_and_each_class() -> None:
     show.watch({"event": "begin", "experience": 2, "of": 5, "images": 9, "classes": ["cat", "dog"]})
     show.watch({"event": "evaluated", "experience": 1, "accuracy": 0.5, "classes": {"cat": 0.5, "dog": None}})
     step = {"experience": 2, "phase": "II", "epoch": 1, "epochs": 2, "step": 1, "steps": 2, "loss": 0.25, "lr": 0.1}
+    step |= {"images_per_second": 1234.5, "shares": {"data": 0.25, "csf": 0.75}}
     show.watch({"event": "step", **step})
     lines = "\n".join("".join(segment.text for segment in line) for line in show.console.render_lines(show._draw()))
     assert "experience 2/5, 9 images: cat, dog" in lines

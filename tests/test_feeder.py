@@ -1,6 +1,7 @@
 """The feeder: which samples a minibatch holds, and that z is the same however it comes about (SPEC 1.7, 7)."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from triphase.data import augment
-from triphase.data.feeder import CHUNK, Feeder, Minibatch, encode, features, latents, pack, unpack
+from triphase.data.feeder import Feeder, Minibatch
 from triphase.data.images import Images
+from triphase.data.latents import CHUNK, encode, features, latents, pack, unpack
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -21,6 +23,7 @@ from triphase.testing import tiny_images, tiny_model
 
 Store = Literal["raw", "latent"]
 SEED = 3
+KEPT: dict[bool, Literal["float32", "off"]] = {True: "float32", False: "off"}
 
 
 @cache
@@ -48,7 +51,7 @@ def memory_of(
     memory = Memory(n, seed=0, store=store, dtype=dtype)
     source = tiny_images(per_class=30).select(torch.arange(60, 120))
     lesson = Experience(1, source.select((source.labels < n).nonzero().view(-1)))
-    Feeder(model, lesson, memory, Recipe(), seed=SEED, cached=False).remember()
+    Feeder(model, lesson, memory, Recipe(latents="off"), seed=SEED).remember()
     assert len(memory) == n
     memory.cache.clear()
     return memory
@@ -169,7 +172,7 @@ def test_cached_and_computed_minibatches_are_the_same(name: str, kind: str, dept
     memory = None if kind == "no memory" else memory_of(model, store="raw" if kind == "raw" else "latent")
     recipe = Recipe(n_mbe=4, n_mbr=3, augment=name)
     cached = Feeder(model, experience(), memory, recipe, seed=SEED)
-    computed = Feeder(model, experience(), memory, recipe, seed=SEED, cached=False)
+    computed = Feeder(model, experience(), memory, replace(recipe, latents="off"), seed=SEED)
     steps = grid(3, cached.n_mixed)
     close(cached.mixed(steps, depth), computed.mixed(steps, depth))
     if memory is not None:
@@ -195,7 +198,7 @@ def test_depth_csf_serves_the_features_of_z(cached: bool, kind: str) -> None:
     model = frozen_model()
     memory = None if kind == "no memory" else memory_of(model, store="raw" if kind == "raw" else "latent")
     recipe = Recipe(n_mbe=4, n_mbr=3, augment="flip")
-    feeder = Feeder(model, experience(), memory, recipe, seed=SEED, cached=cached)
+    feeder = Feeder(model, experience(), memory, replace(recipe, latents=KEPT[cached]), seed=SEED)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     for z, f in zip(feeder.mixed(grid(2, 4)), feeder.mixed(grid(2, 4), "csf"), strict=True):
         assert f.z.shape == (len(f.y), 16) and not f.z.requires_grad
@@ -232,7 +235,7 @@ def test_evaluation_and_finite_augmentations_cut_out_the_centre_of_larger_images
     centre = augment.center_crop(large, 6)
     assert torch.equal(latents(model, images), encode(model, 8, centre.__getitem__)[:, 0])
     for cached in (True, False):
-        feeder = Feeder(model, Experience(1, images), None, Recipe(n_mbe=8), seed=SEED, cached=cached)
+        feeder = Feeder(model, Experience(1, images), None, Recipe(n_mbe=8, latents=KEPT[cached]), seed=SEED)
         (mb,) = feeder.mixed([(0, 0)])
         torch.testing.assert_close(mb.z, model.encode(centre[mb.rows]), atol=1e-5, rtol=1e-5)
 
@@ -254,8 +257,8 @@ def test_half_precision_latents_are_replayed_as_floats() -> None:
     assert half["z"].dtype == torch.float16 and torch.equal(half["id"], full["id"])
     recipe = Recipe(n_mbe=4, n_mbr=3)
     for cached in (True, False):
-        one = served(Feeder(model, experience(), half, recipe, seed=SEED, cached=cached), 1)
-        other = served(Feeder(model, experience(), full, recipe, seed=SEED, cached=cached), 1)
+        one = served(Feeder(model, experience(), half, replace(recipe, latents=KEPT[cached]), seed=SEED), 1)
+        other = served(Feeder(model, experience(), full, replace(recipe, latents=KEPT[cached]), seed=SEED), 1)
         for a, b in zip(one, other, strict=True):
             assert a.z.dtype == torch.float32 and torch.equal(a.z[: a.n_current], b.z[: b.n_current])
             torch.testing.assert_close(a.z, b.z, atol=1e-2, rtol=1e-3)
@@ -308,7 +311,7 @@ def test_cached_latents_follow_a_change_of_augmentation() -> None:
         lesson = experience(20, index, start=20 * (index - 1))
         recipe = Recipe(n_mbe=8, n_mbr=4, augment=name)
         feeder = Feeder(model, lesson, memory, recipe, seed=SEED)
-        computed = Feeder(model, lesson, memory, recipe, seed=SEED, cached=False)
+        computed = Feeder(model, lesson, memory, replace(recipe, latents="off"), seed=SEED)
         close(served(feeder, 1), served(computed, 1))
         feeder.remember()
         steps = grid(1, feeder.n_balanced)
@@ -320,7 +323,7 @@ def test_latent_memory_holds_the_plain_view(cached: bool) -> None:
     model = frozen_model()
     memory = Memory(14, seed=0, store="latent")
     lesson = experience(25)
-    Feeder(model, lesson, memory, Recipe(augment="flip"), seed=SEED, cached=cached).remember()
+    Feeder(model, lesson, memory, Recipe(augment="flip", latents=KEPT[cached]), seed=SEED).remember()
     assert "x" not in memory.columns and memory.cache == {}
     x = tiny_images(per_class=30).read(memory["id"])
     assert torch.equal(memory["z"], encode(model, len(x), x.__getitem__)[:, 0])

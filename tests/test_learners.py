@@ -30,7 +30,6 @@ MAKERS: dict[str, Callable[[SplitClassifier, Memory], Learner]] = {
     "tpc-distil": lambda model, memory: TPC(model, memory, distill=1.0),
     "tpc-distil-no-replay": lambda model, memory: TPC(model, None, distill=1.0),
     "tpc-momentum-kept": lambda model, memory: TPC(model, memory, reset_momentum="never"),
-    "tpc-uncached": lambda model, memory: TPC(model, memory, cached=False),
 }
 
 
@@ -82,14 +81,14 @@ def test_tpc_and_replay_see_the_same_minibatches_where_their_algorithms_allow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[tuple[Tensor, Tensor]] = []
-    original = Feeder._minibatch
+    original = Feeder._draw
 
     def spy(self: Feeder, rows: Tensor, slots: Tensor, *rest: Any) -> Any:
         if len(rows):
             seen.append((rows, slots))
         return original(self, rows, slots, *rest)
 
-    monkeypatch.setattr(Feeder, "_minibatch", spy)
+    monkeypatch.setattr(Feeder, "_draw", spy)
     batches = []
     for make in (TPC, FineTune):
         seen.clear()

@@ -284,7 +284,10 @@ def test_the_watcher_sees_each_experience_begin_step_and_end(tmp_path: Path) -> 
     assert [event["epoch"] for event in epochs] == [1, 2, 3, 1, 2, 3]
     assert all(event["step"] == event["steps"] and event["phase"] == "train" for event in epochs)
     logged = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    shares = [event.pop("shares") for event in events if "shares" in event]
+    speeds = [event.pop("images_per_second") for event in events if "images_per_second" in event]
     assert logged == [event for event in events if event["event"] in ("epoch", "evaluated", "done")]
+    assert all(sum(share.values()) == pytest.approx(1) for share in shares) and min(speeds) > 0
 
 
 def test_a_loss_that_is_no_number_does_not_spoil_the_log(tmp_path: Path) -> None:

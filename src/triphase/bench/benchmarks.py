@@ -168,6 +168,8 @@ class Options:
     n_mbr: int | None = None
     augment: str | None = None
     trainable: Literal["csf", "all"] = "csf"
+    latents: Literal["float32", "float16", "off"] = "float32"
+    views: int = 0
     memory: int | None = None
     replay: Literal["raw", "latent", "none"] = "raw"
     latent_dtype: Literal["float32", "float16"] = "float32"
@@ -261,6 +263,7 @@ def recipes(benchmark: Benchmark, options: Options, source: Stream, capacity: in
         epochs = options.epochs or max(3, round(recipe.epochs * options.epochs_scale))
         patient = recipe.lr_schedule == "patience"  # the first rate of from-scratch training is not searched
         changes: dict[str, Any] = {"epochs": epochs, "trainable": options.trainable}
+        changes |= {"latents": options.latents, "views": options.views}
         changes |= {"lr": options.lr} if options.lr is not None and not patient else {}
         changes |= {"csf_lr": options.csf_lr} if options.csf_lr is not None and not patient else {}
         changes |= {"augment": options.augment} if options.augment is not None else {}

@@ -18,9 +18,10 @@ from torch import Tensor
 
 import triphase
 from triphase import state as files
+from triphase import stopwatch
 from triphase.bench import metrics
-from triphase.data.feeder import latents, unpack
 from triphase.data.images import Images
+from triphase.data.latents import latents, unpack
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
 from triphase.errors import Interrupted, Mismatch
@@ -45,6 +46,8 @@ class Report:
     accuracy: list[list[float | None]] = field(default_factory=list)  # evaluations x classes
     confusion: list[list[int]] = field(default_factory=list)  # after the last experience
     phase_seconds: dict[str, float] = field(default_factory=dict)  # training only, as the paper times it
+    part_seconds: dict[str, float] = field(default_factory=dict)  # the same by part: data, llf, csf, head, other
+    images: int = 0  # passed through training, replayed ones included
     memory_bytes: int = 0
     evaluation: str = "seen"
     versions: dict[str, str] = field(default_factory=dict)
@@ -80,6 +83,13 @@ class Report:
         """The AMCA of a perfect learner: below 1 where classes are tested before they were seen."""
         tested = len(self.accuracy[0]) if self.evaluation == "all" else None
         return metrics.ceiling(self.n_seen, tested) if tested else 1.0
+
+    @property
+    def profile(self) -> dict[str, Any]:
+        """Images per second, and the share of each part in the time of training."""
+        total = max(self.train_seconds, 1e-9)
+        shares = {part: seconds / total for part, seconds in self.part_seconds.items()}
+        return {"images_per_second": self.images / total, "shares": shares}
 
     def to_json(self) -> dict[str, Any]:
         """Everything measured, and the figures that follow from it."""
@@ -143,6 +153,8 @@ class _Run:
         self.test = _Test(learner.model, stream.test)
         self.log: IO[bytes] = io.BytesIO()  # events.jsonl, once it is open
         self.saved_at = self.drawn_at = self.resumed_at = 0.0
+        self.parts_at, self.images_at = dict(stopwatch.seconds), stopwatch.images
+        stopwatch.watch(learner.model.csf, learner.model.head)
 
     def go(self) -> Report:
         """Learn what is left."""
@@ -176,7 +188,7 @@ class _Run:
                 "classes": [self.stream.names[c] for c in experience.classes],
             }
         )
-        self.resumed_at = time.perf_counter()
+        self._go_on()
         self.phase = "start"
         self.learner.learn(experience, self.recipes[0 if index == 1 else 1], self._tick)
         self._count(self.phase)
@@ -186,19 +198,35 @@ class _Run:
         now = time.perf_counter()
         last = step.step == step.steps
         if last or now - self.drawn_at >= DRAW_EVERY:
-            event = {"event": "epoch" if last else "step", "experience": self.experience, "phase": step.phase}
+            event: Event = {
+                "event": "epoch" if last else "step",
+                "experience": self.experience,
+                "phase": step.phase,
+            }
             event |= {"epoch": step.epoch, "epochs": step.epochs, "step": step.step, "steps": step.steps}
             loss = float(step.loss)
-            self._emit(event | {"loss": loss if math.isfinite(loss) else None, "lr": step.lr}, log=last)
+            event |= {"loss": loss if math.isfinite(loss) else None, "lr": step.lr}
+            self._emit(event, log=last, live=self.report.profile)
             self.drawn_at = now
         if now - self.saved_at >= self.save_every:
             self._save()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """From here on, time is training's."""
         self.resumed_at = time.perf_counter()
+        self.parts_at, self.images_at = dict(stopwatch.seconds), stopwatch.images
 
     def _count(self, phase: str) -> None:
-        """Time since training went on belongs to the phase."""
-        seconds = self.report.phase_seconds
-        seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - self.resumed_at
+        """Time since training went on belongs to the phase, and to the parts that took it."""
+        elapsed, phases, parts = time.perf_counter() - self.resumed_at, self.report.phase_seconds, {}
+        for part in stopwatch.PARTS:
+            parts[part] = stopwatch.seconds[part] - self.parts_at[part]
+        parts["other"] = elapsed - sum(parts.values())
+        for part, seconds in parts.items():
+            self.report.part_seconds[part] = self.report.part_seconds.get(part, 0.0) + seconds
+        phases[phase] = phases.get(phase, 0.0) + elapsed
+        self.report.images += stopwatch.images - self.images_at
         self.phase = phase
 
     def _evaluate(self, index: int) -> None:
@@ -253,7 +281,7 @@ class _Run:
             return
         if boundary:
             self.checkpoint.close()
-        measured = ("evaluated_after", "n_seen", "accuracy", "confusion", "phase_seconds")
+        measured = ("evaluated_after", "n_seen", "accuracy", "confusion", "phase_seconds", "part_seconds", "images")
         report = {name: getattr(self.report, name) for name in measured}
         progress = {"experience": self.experience, "log": self.log.tell(), "report": report}
         self.checkpoint.save({"run": progress, **self.learner.state_dict()}, wait=self.save_every == 0)
@@ -271,8 +299,9 @@ class _Run:
             self.checkpoint.delete()
         return self.report
 
-    def _emit(self, event: Event, log: bool = False) -> None:
-        self.watch(event)
+    def _emit(self, event: Event, log: bool = False, live: Event | None = None) -> None:
+        """Tell the watcher, and the log without what is `live`: the same run always writes the same log."""
+        self.watch(event | (live or {}))
         if log and self.out is not None:
             try:
                 self.log.write((json.dumps(event) + "\n").encode())

@@ -9,9 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from triphase import state as files
 from triphase.bench.benchmarks import BENCHMARKS, LEARNERS, Options, find, prepare
 from triphase.bench.run import Report, run
 from triphase.cli.show import Show, percent, print_json
+from triphase.data.latents import set_budget
 from triphase.errors import InvalidValue
 
 bench = typer.Typer(help="Benchmarks for continual learning.", no_args_is_help=True)
@@ -76,6 +78,14 @@ def run_benchmark(
     n_mbr: Annotated[int | None, typer.Option(help="Images of the memory in a minibatch.")] = None,
     augment: Annotated[str | None, typer.Option(help="none, flip, crop+flip or rrc+flip.")] = None,
     trainable: Annotated[Literal["csf", "all"], typer.Option(help="What rivals train.")] = "csf",
+    latents: Annotated[
+        Literal["float32", "float16", "off"], typer.Option(help="How latents of a frozen llf are kept.")
+    ] = "float32",
+    views: Annotated[int, typer.Option(help="Random crops kept per image; 0 draws anew each time.", min=0)] = 0,
+    latent_budget: Annotated[
+        int | None,
+        typer.Option(help="MB of latents in memory, more goes to TMPDIR; a quarter.", min=0),
+    ] = None,
     backbone: Annotated[str | None, typer.Option(help="Network instead of the benchmark's own.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
     weights: Annotated[Path | None, typer.Option(help="File of pre-trained weights.")] = None,
@@ -88,6 +98,7 @@ def run_benchmark(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; all if not given.")] = None,
     save_every: Annotated[float, typer.Option(help="Seconds between saves; 0 saves every step.")] = 1.0,
+    profile: Annotated[bool, typer.Option("--profile", help="Write profile.json: where the time went.")] = False,
     as_json: JSON = False,
 ) -> None:
     """Run one learner on one benchmark; run it again to continue after an interruption."""
@@ -106,6 +117,8 @@ def run_benchmark(
         n_mbr=n_mbr,
         augment=augment,
         trainable=trainable,
+        latents=latents,
+        views=views,
         backbone=backbone,
         image_size=image_size,
         weights=weights,
@@ -117,6 +130,8 @@ def run_benchmark(
     )
     if threads is not None:
         torch.set_num_threads(threads)
+    if latent_budget is not None:
+        set_budget(latent_budget)
     setup = prepare(find(benchmark), options, data)
     directory = out or Path("runs") / f"{_file_name(benchmark)}-{learner}-order{order}-seed{seed}"
     with Show(learner, quiet=as_json) as show:
@@ -130,6 +145,8 @@ def run_benchmark(
             watch=show.watch,
             save_every=save_every,
         )
+    if profile:
+        files.write_json(directory / "profile.json", report.profile)
     if as_json:
         print_json({"run": str(directory), **report.to_json()})
     else:
@@ -142,6 +159,8 @@ def _print(directory: Path, report: Report) -> None:
     table.add_row("AMCA", percent(report.amca) + _of(report))
     table.add_row("final accuracy", percent(report.final_accuracy))
     table.add_row("training time", f"{report.train_seconds:.1f} s ({phases})")
+    parts = ", ".join(f"{part} {100 * share:.0f} %" for part, share in report.profile["shares"].items())
+    table.add_row("speed", f"{report.profile['images_per_second']:,.0f} images/s ({parts})")
     table.add_row("run", str(directory))
     Console().print(table, highlight=False)
 

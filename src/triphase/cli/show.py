@@ -82,7 +82,9 @@ class Show:
         name = f"Phase {event['phase']}" if event["phase"] in ("I", "II", "III") else event["phase"]
         loss = "not finite" if event["loss"] is None else f"{event['loss']:.3f}"
         line = Text(f"  {name:<10}{_bar(done)} epoch {event['epoch']}/{event['epochs']}  loss {loss}")
-        return Group(head, line, self._classes())
+        shares = "  ".join(f"{part} {100 * share:.0f} %" for part, share in event["shares"].items())
+        speed = Text(f"  {event['images_per_second']:,.0f} images/s   {shares}", style="dim")
+        return Group(head, line, speed, self._classes())
 
     def _classes(self) -> RenderableType:
         """Accuracy per class after the last experience, as bars."""

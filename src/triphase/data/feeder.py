@@ -1,28 +1,32 @@
 """Minibatches of z = llf(augment(x)): n_mbe datapoints of the experience and n_mbr of the memory.
 
 How z comes about is the feeder's business alone. While llf is frozen and the augmentation has finitely many
-views, each image passes llf once per view and is looked up from then on; with random crops z is computed
-without gradient; while llf learns, with gradient. Learners cannot tell the difference, apart from the time.
+views, each image passes llf once per view and is looked up from then on; with random crops z is computed without
+gradient (or `Recipe.views` crops are drawn once and kept); while llf learns, with gradient. Pixels are read and
+augmented by a thread before they are wanted. Learners cannot tell the difference, apart from the time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from triphase import stopwatch
 from triphase.data import augment
 from triphase.data.images import Images
+from triphase.data.latents import ahead, encode, features, gather, mirrored, unpack
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
+from triphase.errors import InvalidValue
 from triphase.models import SplitClassifier
 from triphase.randomness import generator
 
-CHUNK = 32  # images per llf pass when filling caches; always full, so that a value never depends on its company
 Depth = Literal["llf", "csf"]
 
 
@@ -37,6 +41,17 @@ class Minibatch:
     slots: Tensor  # positions in the memory, (n_mb - n_current,)
 
 
+@dataclass(frozen=True)
+class _Draw:
+    """What a minibatch will be made of."""
+
+    rows: Tensor
+    slots: Tensor
+    y: Tensor
+    views: Tensor | None  # numbers of kept views, or
+    x: Tensor | None  # augmented pixels
+
+
 class Feeder:
     """Serves one experience, together with what the memory held when it began."""
 
@@ -48,21 +63,19 @@ class Feeder:
         recipe: Recipe,
         *,
         seed: int,
-        cached: bool = True,
     ) -> None:
-        self.model, self.experience, self.memory, self.recipe, self.seed = (
-            model,
-            experience,
-            memory,
-            recipe,
-            seed,
-        )
-        views = augment.n_views(recipe.augment)
-        self._views = views if cached and model.is_frozen("llf") else None
+        self.model, self.experience, self.memory = model, experience, memory
+        self.recipe, self.seed = recipe, seed
+        self._dtype = torch.float16 if recipe.latents == "float16" else torch.float32
+        finite = augment.n_views(recipe.augment)
+        self._kept_crops = finite is None and recipe.views > 0
+        views = recipe.views if self._kept_crops else finite
+        self._views = views if recipe.latents != "off" and model.is_frozen("llf") else None
         self._z: Tensor | None = None  # (n_i, views, ...)
         self._features: tuple[Tensor, Tensor | None] | None = None
         self._slots = memory.slots() if memory is not None else torch.empty(0, dtype=torch.long)
         self._permutation: tuple[tuple[str, int], Tensor] | None = None
+        self._laps: dict[int, Tensor] = {}
 
     @property
     def n_mixed(self) -> int:
@@ -80,20 +93,28 @@ class Feeder:
         `steps` are (epoch in the experience, step in the epoch). With depth="csf" the minibatches carry the
         features of a frozen csf in place of z.
         """
-        n_mbe, n_mbr = self.recipe.n_mbe, self.recipe.n_mbr
-        for epoch, step in steps:
-            rows = self._shuffled("shuffle", epoch, len(self.experience.images))[step * n_mbe : (step + 1) * n_mbe]
+        n_mbe, n_mbr, n = self.recipe.n_mbe, self.recipe.n_mbr, len(self.experience.images)
+
+        def prepare(at: tuple[int, int]) -> _Draw:
+            epoch, step = at
+            rows = self._shuffled("shuffle", epoch, n)[step * n_mbe : (step + 1) * n_mbe]
             slots = self._replayed((epoch * self.n_mixed + step) * n_mbr, n_mbr)
-            yield self._minibatch(rows, slots, epoch, step, depth)
+            return self._draw(rows, slots, epoch, step)
+
+        return self._serve(steps, prepare, depth)
 
     def balanced(self, steps: Iterable[tuple[int, int]], depth: Depth = "llf") -> Iterator[Minibatch]:
         """Phase III: n_mbe datapoints of the updated memory, each once per epoch."""
         assert self.memory is not None
         n_mbe, nothing = self.recipe.n_mbe, torch.empty(0, dtype=torch.long)
         slots = self.memory.slots()
-        for epoch, step in steps:
+
+        def prepare(at: tuple[int, int]) -> _Draw:
+            epoch, step = at
             chosen = self._shuffled("consolidate", epoch, len(slots))[step * n_mbe : (step + 1) * n_mbe]
-            yield self._minibatch(nothing, slots[chosen], epoch, step, depth)
+            return self._draw(nothing, slots[chosen], epoch, step)
+
+        return self._serve(steps, prepare, depth)
 
     def remember(self) -> None:
         """Offer the experience to the memory (class-balanced reservoir, end of Phase II)."""
@@ -101,54 +122,79 @@ class Feeder:
         images, latent = self.experience.images, self.memory.store == "latent"
 
         def read(rows: Tensor) -> dict[str, Tensor]:
-            if not latent:
-                return {"x": images.read(rows)}
-            return {"z": self._plain_latents(rows)}
+            if latent:
+                return {"z": self._plain_latents(rows)}
+            crops = {"views": self._current()[rows]} if self._views and self._kept_crops else {}
+            return {"x": images.read(rows)} | crops
 
         def read_cache(rows: Tensor) -> dict[str, Tensor]:
             return {"z": self._current()[rows]}
 
         if "z" in self.memory.cache and self.memory.cache["z"].shape[1] != self._views:
             self.memory.cache.clear()
-        self.memory.add(images.labels, images.ids, read, read_cache if self._views and not latent else None)
+        reusable = self._views and not latent and not self._kept_crops
+        self.memory.add(images.labels, images.ids, read, read_cache if reusable else None)
         self._features = self._permutation = None  # both were about the memory as it was
 
-    def _minibatch(self, rows: Tensor, slots: Tensor, epoch: int, step: int, depth: Depth) -> Minibatch:
-        draw = generator(self.seed, "augment", self.experience.index, epoch, step)
-        parts = [self.experience.images.labels[rows]]
+    def _serve(
+        self, steps: Iterable[tuple[int, int]], prepare: Callable[[tuple[int, int]], _Draw], depth: Depth
+    ) -> Iterator[Minibatch]:
+        """Minibatches of draws; where pixels are needed, a thread reads them ahead."""
+        draws = map(prepare, steps) if self._views else ahead(steps, prepare)
+        while True:
+            with stopwatch.on("data"):
+                draw = next(draws, None)
+            if draw is None:
+                return
+            z = self._looked_up(draw, depth) if self._views else self._computed(draw, depth)
+            stopwatch.count(len(draw.y))
+            yield Minibatch(z, draw.y.to(self.model.device), len(draw.rows), draw.rows, draw.slots)
+
+    def _draw(self, rows: Tensor, slots: Tensor, epoch: int, step: int) -> _Draw:
+        """What a minibatch is made of: a pure function of its position, whoever asks and when."""
+        random = generator(self.seed, "augment", self.experience.index, epoch, step)
+        y = self.experience.images.labels[rows]
         if len(slots) and self.memory is not None:
-            parts.append(self.memory["y"][slots])
-        y = torch.cat(parts).to(self.model.device)
+            y = torch.cat([y, self.memory["y"][slots]])
+        if self._kept_crops and self._views:
+            return _Draw(rows, slots, y, torch.randint(self._views, (len(y),), generator=random), None)
         if self._views:
-            z = self._looked_up(rows, slots, augment.draw_views(self.recipe.augment, len(y), draw), depth)
-        else:
-            z = self._computed(rows, slots, draw, depth)
-        return Minibatch(z, y, len(rows), rows, slots)
-
-    def _looked_up(self, rows: Tensor, slots: Tensor, views: Tensor, depth: Depth) -> Tensor:
-        current, replay = self._all_features() if depth == "csf" else (None, None)
-        parts = []
-        if len(rows):
-            store = self._current() if current is None else current
-            parts.append(store[rows, views[: len(rows)]])
-        if len(slots):
-            store = self._replay() if replay is None else replay
-            parts.append(store[slots, views[len(rows) :] % store.shape[1]])
-        return unpack(torch.cat(parts).to(self.model.device).float())
-
-    def _computed(self, rows: Tensor, slots: Tensor, draw: torch.Generator, depth: Depth) -> Tensor:
-        stored = self.memory is not None and self.memory.store == "latent" and len(slots) > 0
+            return _Draw(rows, slots, y, augment.draw_views(self.recipe.augment, len(y), random), None)
         pixels = [self._pixels(self.experience.images, rows)] if len(rows) else []
-        if len(slots) and self.memory is not None and not stored:
+        if len(slots) and self.memory is not None and self.memory.store == "raw":
             pixels.append(self._cropped(self.memory["x"][slots]))
+        if not pixels:
+            return _Draw(rows, slots, y, None, None)
+        size = self._size(pixels[0])
+        return _Draw(rows, slots, y, None, augment.apply(self.recipe.augment, torch.cat(pixels), random, size))
+
+    def _looked_up(self, draw: _Draw, depth: Depth) -> Tensor:
+        """z from the stores, gathered into place."""
+        assert draw.views is not None
+        current, replay = self._all_features() if depth == "csf" else (None, None)
+        n = len(draw.rows)
+        stores: list[tuple[Tensor, Tensor, Tensor]] = []
+        if n:
+            stores.append((self._current() if current is None else current, draw.rows, draw.views[:n]))
+        if len(draw.slots):
+            store = self._replay() if replay is None else replay
+            stores.append((store, draw.slots, draw.views[n:] % store.shape[1]))
+        with stopwatch.on("data"):
+            z = torch.empty((len(draw.y), *stores[0][0].shape[2:]))
+            for (store, rows, views), out in zip(stores, z.split([len(r) for _, r, _ in stores]), strict=True):
+                gather(store, rows, views, out)
+        return unpack(z.to(self.model.device))
+
+    def _computed(self, draw: _Draw, depth: Depth) -> Tensor:
+        """z from pixels, with gradient only where llf learns."""
         parts = []
-        if pixels:
-            x = augment.apply(self.recipe.augment, torch.cat(pixels), draw, self._size(pixels[0]))
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.model.is_frozen("llf")):
-                parts.append(self.model.encode(x))
-        if stored and self.memory is not None:
-            parts.append(unpack(self.memory["z"][slots].to(self.model.device).float()))
-        z = torch.cat(parts)
+        if draw.x is not None:
+            learns = not self.model.is_frozen("llf")
+            with torch.set_grad_enabled(torch.is_grad_enabled() and learns), stopwatch.on("llf"):
+                parts.append(self.model.encode(draw.x))
+        if len(draw.slots) and self.memory is not None and self.memory.store == "latent":
+            parts.append(unpack(self.memory["z"][draw.slots].to(self.model.device).float()))
+        z = torch.cat(parts) if len(parts) > 1 else parts[0]
         if depth == "csf":
             with torch.no_grad():
                 return self.model.features(z)
@@ -159,18 +205,32 @@ class Feeder:
         if self._z is None:
             assert self._views
             images = self.experience.images
-            self._z = encode(self.model, len(images), lambda rows: self._pixels(images, rows), self._views)
+            view = self._crop if self._kept_crops else mirrored
+            read = partial(self._pixels, images)
+            self._z = encode(self.model, len(images), read, self._views, self._dtype, view)
         return self._z
+
+    def _crop(self, x: Tensor, rows: Tensor, view: int) -> Tensor:
+        """The view-th random crop of images of the experience."""
+        random = generator(self.seed, "kept crop", self.experience.index, view, int(rows[0]) if len(rows) else 0)
+        return augment.apply(self.recipe.augment, x, random, self._size(x))
 
     def _replay(self) -> Tensor:
         """(|R|, views, ...): the latents of the memory."""
-        assert self.memory is not None and self._views
-        if self.memory.store == "latent":
-            return self.memory["z"].unsqueeze(1)
-        if "z" not in self.memory.cache or self.memory.cache["z"].shape[1] != self._views:
-            x = self.memory["x"]
-            self.memory.cache["z"] = encode(self.model, len(x), lambda rows: self._cropped(x[rows]), self._views)
-        return self.memory.cache["z"]
+        memory, views = self.memory, self._views
+        assert memory is not None and views
+        if memory.store == "latent":
+            return memory["z"].unsqueeze(1)
+        if self._kept_crops:
+            if "views" not in memory.columns:
+                raise InvalidValue("The memory keeps no views; give Recipe.views to the first experience as well.")
+            return memory["views"]
+        held = memory.cache.get("z")
+        if held is None or held.shape[1] != views or held.dtype != self._dtype:
+            x = memory["x"]
+            held = encode(self.model, len(x), lambda rows: self._cropped(x[rows]), views, self._dtype)
+            memory.cache["z"] = held
+        return held
 
     def _all_features(self) -> tuple[Tensor, Tensor | None]:
         """csf features of the experience and of the memory, computed once while csf is frozen."""
@@ -180,10 +240,10 @@ class Feeder:
         return self._features
 
     def _plain_latents(self, rows: Tensor) -> Tensor:
-        if self._views:
+        if self._views and not self._kept_crops:
             return self._current()[rows, 0]
         images = self.experience.images
-        return encode(self.model, len(rows), lambda some: self._pixels(images, rows[some]), 1)[:, 0]
+        return encode(self.model, len(rows), lambda some: self._pixels(images, rows[some]))[:, 0]
 
     def _pixels(self, images: Images, rows: Tensor) -> Tensor:
         return self._cropped(images.read(rows))
@@ -207,53 +267,13 @@ class Feeder:
         if size == 0 or n == 0:
             return torch.empty(0, dtype=torch.long)
         first, last = offset // size, (offset + n - 1) // size
-        stream = torch.cat([self._replay_permutation(lap, size) for lap in range(first, last + 1)])
+        stream = torch.cat([self._lap(lap, size) for lap in range(first, last + 1)])
         return self._slots[stream[offset - first * size :][:n]]
 
-    def _replay_permutation(self, lap: int, size: int) -> Tensor:
-        return torch.randperm(size, generator=generator(self.seed, "replay", self.experience.index, lap))
-
-
-@torch.no_grad()
-def encode(model: SplitClassifier, n: int, read: Callable[[Tensor], Tensor], views: int = 1) -> Tensor:
-    """(n, views, ...): packed llf of n images and their mirrored views, in chunks that are always full."""
-    chunks = []
-    for start in range(0, max(n, 1), CHUNK):
-        rows = torch.arange(start, min(start + CHUNK, n))
-        x = read(rows)
-        x = torch.cat([x, x.new_zeros(CHUNK - len(x), *x.shape[1:])])
-        latents = [model.encode(augment.view(x, torch.full((CHUNK,), view)))[: len(rows)] for view in range(views)]
-        chunks.append(torch.stack([pack(z) for z in latents], dim=1).cpu())
-    return torch.cat(chunks)
-
-
-@torch.no_grad()
-def features(model: SplitClassifier, z: Tensor) -> Tensor:
-    """(n, views, D): csf of packed latents (n, views, ...), in chunks that are always full."""
-    flat = z.flatten(0, 1)
-    chunks = []
-    for start in range(0, len(flat), CHUNK):
-        part = flat[start : start + CHUNK].to(model.device).float()
-        padded = torch.cat([part, part.new_zeros(CHUNK - len(part), *part.shape[1:])])
-        chunks.append(model.features(unpack(padded))[: len(part)].cpu())
-    return torch.cat(chunks).view(*z.shape[:2], -1)
-
-
-def latents(model: SplitClassifier, images: Images) -> Tensor:
-    """(n, ...): packed llf of images without augmentation, as evaluation wants them."""
-
-    def read(rows: Tensor) -> Tensor:
-        x = images.read(rows)
-        return augment.center_crop(x, model.image_size or int(x.shape[-1]))
-
-    return encode(model, len(images), read)[:, 0]
-
-
-def pack(z: Tensor) -> Tensor:
-    """Feature maps with the channels last, in which they are stored: convolutions then get them as they like."""
-    return z.permute(0, 2, 3, 1).contiguous() if z.dim() == 4 else z
-
-
-def unpack(z: Tensor) -> Tensor:
-    """NCHW again, without moving anything."""
-    return z.permute(0, 3, 1, 2) if z.dim() == 4 else z
+    def _lap(self, lap: int, size: int) -> Tensor:
+        """One permutation of the memory; the newest few are kept."""
+        if lap not in self._laps:
+            random = generator(self.seed, "replay", self.experience.index, lap)
+            self._laps = {k: v for k, v in self._laps.items() if k >= lap - 2}
+            self._laps[lap] = torch.randperm(size, generator=random)
+        return self._laps[lap]

@@ -28,10 +28,12 @@ class Recipe:
     augment: str = "none"
     lr_schedule: Literal["constant", "patience"] = "constant"
     trainable: Literal["csf", "all"] = "csf"  # what rivals train after the first experience
+    latents: Literal["float32", "float16", "off"] = "float32"  # how those of a frozen llf are kept
+    views: int = 0  # random crops: so many views of each image, drawn once and kept; 0 draws anew each time
 
     def __post_init__(self) -> None:
         augment.parse(self.augment)
-        for name, least in (("epochs", 1), ("n_mbe", 1), ("n_mbr", 0)):
+        for name, least in (("epochs", 1), ("n_mbe", 1), ("n_mbr", 0), ("views", 0)):
             if getattr(self, name) < least:
                 raise InvalidValue(f"{name} must be at least {least}, got {getattr(self, name)}.")
         for name in ("lr", "csf_lr"):
@@ -44,6 +46,8 @@ class Recipe:
             raise InvalidValue(f"weight_decay must be finite and not negative, got {self.weight_decay}.")
         if self.lr_schedule not in ("constant", "patience"):
             raise InvalidValue(f"lr_schedule must be 'constant' or 'patience', got {self.lr_schedule!r}.")
+        if self.latents not in ("float32", "float16", "off"):
+            raise InvalidValue(f"latents must be 'float32', 'float16' or 'off', got {self.latents!r}.")
         if self.trainable not in ("csf", "all"):
             raise InvalidValue(f"trainable must be 'csf' or 'all', got {self.trainable!r}.")
 

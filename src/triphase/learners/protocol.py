@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from triphase import stopwatch
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState
@@ -57,9 +58,10 @@ def ignore(step: Step) -> None:
 
 def sgd_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     """Apply the gradient of the loss: the only place where one is applied."""
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
+    with stopwatch.on_backward(csf_learns=len(optimizer.param_groups) > 1):
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
 
 
 def predict(model: SplitClassifier, z: Tensor, seen: Collection[int]) -> Tensor:

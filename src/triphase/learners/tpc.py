@@ -73,9 +73,8 @@ class TPC:
         reset_momentum: Literal["phase", "experience", "never"] = "phase",
         predict_over: Literal["seen", "all"] = "seen",
         distill: float = 0.0,  # weight of naive distillation (a footnote of the paper's Sec. VI)
-        cached: bool = True,  # False computes every latent again, for measuring what caching saves
     ) -> None:
-        settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory", "cached")}
+        settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory")}
         check_tolerance(t)
         check_std(s)
         for name, choices in CHOICES.items():
@@ -88,7 +87,7 @@ class TPC:
         self.t, self.s, self.w_bc, self.eps = t, s, w_bc, eps
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
         self.share_1, self.share_3, self.empty_phase1 = share_1, share_3, empty_phase1
-        self.pretrained, self.predict_over, self.distill, self.cached = pretrained, predict_over, distill, cached
+        self.pretrained, self.predict_over, self.distill = pretrained, predict_over, distill
         self.settings = {"learner": "tpc", **settings}
         self.known: set[int] = set()
         self.course = Course(reset_momentum)
@@ -117,7 +116,7 @@ class TPC:
                 self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head))
         model.train()
         learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
-        feeder = Feeder(model, experience, memory, recipe, seed=self.seed, cached=self.cached)
+        feeder = Feeder(model, experience, memory, recipe, seed=self.seed)
 
         # Phase I: bootstrap the novel classes; nothing else moves (there is nothing else in the first experience)
         if course.begin("I") and epochs_1:

@@ -1,0 +1,171 @@
+"""Latents computed once: z = llf(x) of whole sets of images, and where it is kept.
+
+A frozen llf gives every image the same latent for ever, so it is computed once per distinct view. What fits into
+the process's budget stays in memory; what does not goes to a memory-mapped file that has no name and vanishes with
+the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from math import prod
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triphase import stopwatch
+from triphase.data import augment
+from triphase.data.images import Images
+from triphase.errors import InvalidValue, TriphaseError
+from triphase.models import SplitClassifier
+
+CHUNK = 32  # images per pass when filling a store; always full, so that a value never depends on its company
+AHEAD = 2  # minibatches prepared before they are wanted
+Read = Callable[[Tensor], Tensor]
+View = Callable[[Tensor, Tensor, int], Tensor]  # pixels, their rows, number of the view -> pixels
+Item = TypeVar("Item")
+Ready = TypeVar("Ready")
+
+
+class Budget:
+    """How many bytes of latents this process keeps in memory; by default a quarter of the machine's."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.used = limit, 0
+
+    def allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """An uninitialised tensor, in memory while the budget lasts, then in an unnamed file.
+
+        >>> Budget(limit=10).allocate((4, 4), torch.float16).shape
+        torch.Size([4, 4])
+        """
+        size = prod(shape) * dtype.itemsize
+        if size == 0 or self.used + size <= self.limit:
+            tensor = torch.empty(shape, dtype=dtype)
+            self.used += size
+            weakref.finalize(tensor, self._release, size)
+            return tensor
+        try:
+            with tempfile.TemporaryFile(prefix="triphase-latents-") as file:  # TMPDIR says where
+                file.truncate(size)
+                bytes_ = np.memmap(file, dtype=np.uint8, mode="r+", shape=(size,))
+        except OSError as error:
+            raise TriphaseError(
+                f"Latents of {size >> 20} MB fit neither into the budget of {self.limit >> 20} MB nor into "
+                f"{tempfile.gettempdir()} ({error.strerror}); set TMPDIR to a larger disk or raise the budget."
+            ) from error
+        return torch.from_numpy(bytes_).view(dtype).view(shape)
+
+    def _release(self, size: int) -> None:
+        self.used -= size
+
+
+def _default_limit() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    except (AttributeError, ValueError, OSError):  # not every system tells
+        return 2 << 30
+
+
+BUDGET = Budget(_default_limit())
+
+
+def set_budget(megabytes: int) -> None:
+    """Change how much memory latents may take in this process."""
+    if megabytes < 0:
+        raise InvalidValue(f"The budget for latents must not be negative, got {megabytes} MB.")
+    BUDGET.limit = megabytes << 20
+
+
+def mirrored(x: Tensor, rows: Tensor, view: int) -> Tensor:
+    """View 0 is the image, view 1 its mirror image."""
+    return augment.view(x, torch.full((len(x),), view))
+
+
+@torch.no_grad()
+def encode(
+    model: SplitClassifier,
+    n: int,
+    read: Read,
+    views: int = 1,
+    dtype: torch.dtype = torch.float32,
+    view: View = mirrored,
+) -> Tensor:
+    """(n, views, ...): packed llf of n images in each of their views, in chunks that are always full."""
+    store: Tensor | None = None
+
+    def prepare(start: int) -> tuple[Tensor, Tensor]:
+        rows = torch.arange(start, min(start + CHUNK, n))
+        return rows, read(rows)
+
+    for rows, x in ahead(range(0, max(n, 1), CHUNK), prepare):
+        for number in range(views):
+            seen = view(x, rows, number)
+            seen = torch.cat([seen, seen.new_zeros(CHUNK - len(seen), *seen.shape[1:])])
+            with stopwatch.on("llf"):
+                z = pack(model.encode(seen))
+            if store is None:
+                store = BUDGET.allocate((n, views, *z.shape[1:]), dtype)
+            store[rows[0] if len(rows) else 0 :][: len(rows), number] = z[: len(rows)].to(store)
+    assert store is not None
+    return store
+
+
+@torch.no_grad()
+def features(model: SplitClassifier, z: Tensor) -> Tensor:
+    """(n, views, D): csf of packed latents (n, views, ...), in chunks that are always full."""
+    flat = z.flatten(0, 1)
+    chunks = []
+    for start in range(0, len(flat), CHUNK):
+        part = flat[start : start + CHUNK].to(model.device).float()
+        padded = torch.cat([part, part.new_zeros(CHUNK - len(part), *part.shape[1:])])
+        chunks.append(model.features(unpack(padded))[: len(part)].cpu())
+    return torch.cat(chunks).view(*z.shape[:2], -1)
+
+
+def latents(model: SplitClassifier, images: Images, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(n, ...): packed llf of images without augmentation, as evaluation wants them."""
+
+    def read(rows: Tensor) -> Tensor:
+        x = images.read(rows)
+        return augment.center_crop(x, model.image_size or int(x.shape[-1]))
+
+    return encode(model, len(images), read, dtype=dtype)[:, 0]
+
+
+def gather(store: Tensor, rows: Tensor, views: Tensor, out: Tensor) -> None:
+    """out[i] = store[rows[i], views[i]], without a copy in between."""
+    flat, index = store.flatten(0, 1), rows * store.shape[1] + views
+    if flat.dtype == out.dtype:
+        torch.index_select(flat, 0, index, out=out)
+    else:
+        out.copy_(flat[index])
+
+
+def pack(z: Tensor) -> Tensor:
+    """Feature maps with the channels last, in which they are stored: convolutions then get them as they like."""
+    return z.permute(0, 2, 3, 1).contiguous() if z.dim() == 4 else z
+
+
+def unpack(z: Tensor) -> Tensor:
+    """NCHW again, without moving anything."""
+    return z.permute(0, 3, 1, 2) if z.dim() == 4 else z
+
+
+def ahead(items: Iterable[Item], prepare: Callable[[Item], Ready]) -> Iterator[Ready]:
+    """What `prepare` makes of each item, in order, made by a thread before it is wanted."""
+    waiting: deque[Future[Ready]] = deque()
+    with ThreadPoolExecutor(1) as thread:
+        for item in items:
+            waiting.append(thread.submit(prepare, item))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
