@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from triphase.data.latents import BUDGET, Budget
 from triphase.errors import InvalidValue
 from triphase.randomness import keys
 
@@ -97,7 +98,7 @@ class Memory:
         assert len(self) == 0 or arrived.keys() == self.columns.keys(), "all samples need the same columns"
         derived = read_cache(entering) if read_cache is not None else {}
         complete = {name for name in derived if name in self.cache or len(self) == 0}
-        cache = {name: _append(self.cache.get(name), stays, derived[name]) for name in complete}
+        cache = {name: _append(self.cache.get(name), stays, derived[name], BUDGET) for name in complete}
         columns = {name: _append(self.columns.get(name), stays, arrived[name]) for name in arrived}
         self.columns, self.cache, self._floor = columns, cache, floor  # whatever failed before changed nothing
 
@@ -155,8 +156,16 @@ def _level(supply: list[int], capacity: int) -> int:
     return max(supply, default=0)
 
 
-def _append(old: Tensor | None, stays: Tensor, new: Tensor) -> Tensor:
-    return new if old is None else torch.cat([old[stays], new.to(old.dtype)])
+def _append(old: Tensor | None, stays: Tensor, new: Tensor, budget: Budget | None = None) -> Tensor:
+    """The old rows that stay, then the new ones; with a budget, where it says."""
+    if old is None:
+        return new
+    rows = stays.nonzero().view(-1)
+    shape = (len(rows) + len(new), *old.shape[1:])
+    out = old.new_empty(shape) if budget is None else budget.allocate(shape, old.dtype)
+    torch.index_select(old, 0, rows, out=out[: len(rows)])
+    out[len(rows) :] = new
+    return out
 
 
 def _first_occurrence(ids: Tensor) -> Tensor:

@@ -1,0 +1,162 @@
+"""Latents are computed once, kept within a budget, and leave nothing behind."""
+
+import copy
+import gc
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from triphase import TPC, Memory, Recipe
+from triphase.data import latents as module
+from triphase.data.latents import Budget, ahead, encode, set_budget
+from triphase.errors import InvalidValue, TriphaseError
+from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
+
+
+def learn(recipe: Recipe, memory: Memory | None = None) -> dict[str, Tensor]:
+    learner = TPC(tiny_model(), Memory(12) if memory is None else memory)
+    for experience in tiny_stream().experiences:
+        learner.learn(experience, recipe)
+    return {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}
+
+
+def test_what_fits_the_budget_is_in_memory_and_given_back() -> None:
+    budget = Budget(limit=1000)
+    one = budget.allocate((10, 10), torch.float32)
+    assert budget.used == 400
+    view = one[2:5]
+    del one
+    gc.collect()
+    assert budget.used == 400 and view.shape == (3, 10)  # a view keeps the whole
+    del view
+    gc.collect()
+    assert budget.used == 0
+
+
+def test_beyond_the_budget_values_are_the_same_from_an_unnamed_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    in_memory = learn(REST)
+    monkeypatch.setattr(module, "BUDGET", Budget(limit=0))
+    in_file = learn(REST)
+    assert all(torch.equal(in_memory[name], tensor) for name, tensor in in_file.items())
+    assert list(tmp_path.glob("triphase*")) == []
+
+
+def test_a_killed_process_leaves_no_file_behind(tmp_path: Path) -> None:
+    script = (
+        "import torch, sys; from triphase.data.latents import Budget\n"
+        "t = Budget(limit=0).allocate((1000, 1000), torch.float32); t.fill_(3)\n"
+        "print(float(t.mean()), flush=True); sys.stdin.read()"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, env=environment, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "3.0\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_beyond_the_budget_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(TriphaseError, match="set TMPDIR to a larger disk or raise the budget"):
+        Budget(limit=0).allocate((4,), torch.float32)
+
+
+def test_the_budget_can_be_set_and_must_make_sense(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BUDGET", Budget(limit=1))
+    set_budget(3)
+    assert module.BUDGET.limit == 3 << 20
+    with pytest.raises(InvalidValue, match="must not be negative"):
+        set_budget(-1)
+
+
+@pytest.mark.parametrize("augment", ["none", "flip"])
+def test_half_precision_latents_end_close_to_single_precision(augment: str) -> None:
+    single = learn(replace(REST, augment=augment))
+    half = learn(replace(REST, augment=augment, latents="float16"))
+    for name, tensor in single.items():
+        torch.testing.assert_close(half[name], tensor, rtol=0.05, atol=0.02)
+
+
+def test_kept_crops_are_drawn_once_and_stay_with_the_memory() -> None:
+    recipe = replace(REST, augment="crop+flip", views=3)
+    learner = TPC(tiny_model(), Memory(12))
+    learner.learn(tiny_stream().experiences[0], recipe)
+    assert learner.memory is not None
+    before = dict(zip(learner.memory["id"].tolist(), learner.memory["views"], strict=True))
+    learner.learn(tiny_stream().experiences[1], recipe)
+    after = dict(zip(learner.memory["id"].tolist(), learner.memory["views"], strict=True))
+    kept = before.keys() & after.keys()
+    assert len(kept) > 3 and all(torch.equal(before[i], after[i]) for i in kept)
+    assert all(views.shape[0] == 3 and len(views.flatten(1).unique(dim=0)) > 1 for views in after.values())
+
+
+def test_kept_crops_resume_bit_for_bit_and_need_both_recipes() -> None:
+    recipe = replace(REST, augment="crop+flip", views=2)
+    one, two = tiny_stream().experiences
+    learner = TPC(tiny_model(), Memory(12))
+    learner.learn(one, recipe)
+    saved: list[dict[str, object]] = []
+    learner.learn(two, recipe, lambda step: saved.append(copy.deepcopy(learner.state_dict())))
+    for state in saved[::3]:
+        again = TPC(tiny_model(), Memory(12))
+        again.load_state_dict(state)
+        again.learn(two, recipe)
+        for name, tensor in learner.model.state_dict().items():
+            assert torch.equal(again.model.state_dict()[name], tensor)
+    mixed = TPC(tiny_model(), Memory(12))
+    mixed.learn(one, FIRST)
+    with pytest.raises(InvalidValue, match=r"give Recipe\.views to the first experience as well"):
+        mixed.learn(two, recipe)
+
+
+def test_each_image_passes_llf_once_per_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = 0
+    model = tiny_model()
+
+    def count(module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal passed
+        passed += len(output)
+
+    model.llf.register_forward_hook(count)
+    learner = TPC(model, Memory(12))
+    n_chunks = 0
+    for experience in tiny_stream().experiences:
+        learner.learn(experience, replace(REST, epochs=10))
+        n_chunks += -(-len(experience.images) // module.CHUNK)
+    assert passed == 2 * n_chunks * module.CHUNK  # two views; chunks are always full; nothing more for the memory
+
+
+def test_things_are_prepared_ahead_in_order_and_failures_arrive() -> None:
+    assert list(ahead(range(7), lambda i: i * i)) == [i * i for i in range(7)]
+
+    def fail(i: int) -> int:
+        if i == 2:
+            raise InvalidValue("no third one")
+        return i
+
+    with pytest.raises(InvalidValue, match="no third one"):
+        list(ahead(range(5), fail))
+
+
+def test_encoding_in_half_precision_rounds_the_single_precision_values() -> None:
+    model = tiny_model()
+    model.freeze("llf")
+    x = tiny_images().read(torch.arange(20))
+    single, half = (encode(model, 20, x.__getitem__, dtype=dtype) for dtype in (torch.float32, torch.float16))
+    assert torch.equal(single.half(), half)
