@@ -3,16 +3,25 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: demo test test-slow check format clean
+.PHONY: demo test test-slow bench bench-avalanche check format clean
 
 demo: $(STAMP)
 	$(BIN)/triphase demo
 
 test: check
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
+
+# Speed, as ratios: make bench DATA=folder-of-cifar-100-binary [WEIGHTS=mobilenet_v1_folded.safetensors]
+bench: $(STAMP)
+	$(BIN)/python benchmarks/speed/ratios.py --data $(DATA) $(if $(WEIGHTS),--weights $(WEIGHTS))
+	$(BIN)/python benchmarks/speed/growth.py --data $(DATA) --figure benchmarks/results/growth.png
+
+bench-avalanche: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -r benchmarks/speed/requirements-avalanche.txt
+	$(BIN)/python benchmarks/speed/against_avalanche.py --data $(DATA)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -1,0 +1,52 @@
+"""triphase against Avalanche 0.6.0 at the same work, contestants taking turns; times, ratio and peak memory.
+
+pip install -c constraints.txt -r benchmarks/speed/requirements-avalanche.txt
+python benchmarks/speed/against_avalanche.py --data DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+from statistics import median
+
+import torch
+from avalanche_contestant import avalanche_run
+from contestants import triphase_run
+from workload import peak_memory, workload
+
+
+def main() -> None:
+    """Measure and print one JSON document."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with cifar-100-binary/")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--experiences", type=int, default=3)
+    parser.add_argument("--per-class", type=int, default=50)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    sizes = {"experiences": arguments.experiences, "per": arguments.per_class}
+    load = workload("efficientnet_lite0", arguments.data, **sizes)
+    times: dict[str, list[float]] = {"triphase": [], "avalanche": []}
+    peaks: dict[str, list[float]] = {"triphase": [], "avalanche": []}
+    for _ in range(arguments.rounds):
+        for name, contestant in (("triphase", triphase_run), ("avalanche", avalanche_run)):
+            with peak_memory() as peak:
+                times[name].append(contestant(load))
+            peaks[name].append(peak[0])
+    seconds = {name: median(values) for name, values in times.items()}
+    result = {
+        "seconds": seconds,
+        "ratio": seconds["avalanche"] / seconds["triphase"],
+        "peak_anonymous_MB": {name: max(values) for name, values in peaks.items()},
+        "image_passes": load.passes,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

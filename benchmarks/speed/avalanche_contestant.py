@@ -1,0 +1,95 @@
+"""The same work in Avalanche 0.6.0: replay fine-tuning with its class-balanced buffer.
+
+Avalanche gets the same network in the same memory layout with llf frozen, pixels scaled beforehand and held in
+memory, the same epochs, minibatch sizes, optimiser, flips and threads; no evaluation, no logging. Its loader does
+not use worker processes, which would only copy tensors that are in memory already.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from workload import EPOCHS, N_MBE, N_MBR, Workload, pixels, sgd, timed
+
+from triphase.learners.protocol import learn_blocks
+
+_LIBRARIES: list[Any] = []
+
+
+def declare_torchvision_operators() -> None:
+    """torchvision's import fails beside a CPU build of torch unless its operators are declared."""
+    spec = find_spec("torchvision")
+    if spec is None or spec.origin is None or _LIBRARIES:
+        return
+    source = (Path(spec.origin).parent / "_meta_registrations.py").read_text()
+    library = torch.library.Library("torchvision", "DEF")
+    for name in sorted(set(re.findall(r'register_(?:meta|fake)\("(?:torchvision::)?(\w+)"\)', source))):
+        library.define(f"{name}(Tensor a) -> Tensor")
+    _LIBRARIES.append(library)
+
+
+class Flipped(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """Images in memory, each mirrored or not whenever it is read, as an augmentation in Avalanche is."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.targets = x, y.tolist()
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        x = self.x[index]
+        return (x.flip(2) if torch.rand(()) < 0.5 else x), self.targets[index]
+
+
+class Whole(nn.Module):
+    """The network as Avalanche sees it: pixels in, logits out; llf without gradient."""
+
+    def __init__(self, load: Workload) -> None:
+        super().__init__()
+        self.split = load.model()
+        learn_blocks(self.split, llf=False, csf=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
+        with torch.no_grad():
+            z = self.split.encode(x)
+        return self.split.tail(z)
+
+
+def avalanche_run(load: Workload, learner: str = "replay") -> float:
+    """Seconds for the whole stream."""
+    declare_torchvision_operators()
+    from avalanche.benchmarks import benchmark_from_datasets
+    from avalanche.benchmarks.utils import as_classification_dataset
+    from avalanche.training.plugins import ReplayPlugin
+    from avalanche.training.storage_policy import ClassBalancedBuffer
+    from avalanche.training.supervised import DER, Naive
+
+    datasets = [as_classification_dataset(Flipped(x, y)) for x, y in pixels(load)]
+    stream = benchmark_from_datasets(train=datasets).train_stream
+    model = Whole(load)
+    common = {"train_mb_size": N_MBE, "train_epochs": EPOCHS, "evaluator": None}
+    if learner == "replay":
+        buffer = ClassBalancedBuffer(max_size=load.memory)
+        plugin = ReplayPlugin(load.memory, batch_size=N_MBE, batch_size_mem=N_MBR, storage_policy=buffer)
+        strategy = Naive(model=model, optimizer=sgd(model), plugins=[plugin], **common)
+    else:
+        strategy = DER(
+            model=model,
+            optimizer=sgd(model),
+            mem_size=load.memory,
+            batch_size_mem=N_MBR,
+            alpha=0.1,
+            beta=0.5,
+            **common,
+        )
+    with timed() as seconds:
+        for experience in stream:
+            strategy.train(experience)
+    return seconds[0]

@@ -1,0 +1,139 @@
+"""Who is measured: triphase, the same minibatches in a bare loop, and a bare loop that gets latents for free."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from workload import Workload, sgd, timed
+
+from triphase import run
+from triphase.data.feeder import Feeder
+from triphase.data.latents import encode, unpack
+from triphase.learners.protocol import learn_blocks
+
+Draws = list[list[tuple[Tensor, Tensor, Tensor]]]  # per experience: rows, slots, flips of each step
+
+
+def triphase_run(load: Workload) -> float:
+    """`run` as anyone would call it, with its checkpoints on disk; the final evaluation sees 100 images."""
+    learner = load.learner()
+    with tempfile.TemporaryDirectory() as folder, timed() as seconds:
+        run(learner, load.stream, first=load.first, rest=load.rest, out=Path(folder) / "run")
+    return seconds[0]
+
+
+def same_draws(load: Workload) -> tuple[Draws, list[Tensor], list[Tensor]]:
+    """The minibatches that triphase draws, and what its memory holds before each experience."""
+    learner = load.learner()
+    memory = learner.memory
+    assert memory is not None
+    draws: Draws = []
+    held_x, held_y = [], []
+    for experience in load.stream.experiences:
+        recipe = load.first if experience.index == 1 else load.rest
+        learner.model.freeze("llf")
+        feeder = Feeder(learner.model, experience, memory, recipe, seed=0)
+        steps = [(e, s) for e in range(recipe.epochs) for s in range(feeder.n_mixed)]
+        experience_draws = []
+        for epoch, step in steps:
+            rows = feeder._shuffled("shuffle", epoch, len(experience.images))[step * recipe.n_mbe :][: recipe.n_mbe]
+            slots = feeder._replayed((epoch * feeder.n_mixed + step) * recipe.n_mbr, recipe.n_mbr)
+            views = feeder._draw(rows, slots, epoch, step).views
+            assert views is not None
+            experience_draws.append((rows, slots, views))
+        draws.append(experience_draws)
+        held_x.append(memory["x"] if "x" in memory.columns else torch.empty(0))
+        held_y.append(memory["y"])
+        images = experience.images
+        memory.add(images.labels, images.ids, lambda rows, images=images: {"x": images.read(rows)})  # type: ignore[misc]
+    return draws, held_x, held_y
+
+
+def bare_loop(
+    load: Workload, draws: Draws, x: list[tuple[Tensor, Tensor]], held: tuple[list[Tensor], list[Tensor]]
+) -> float:
+    """A plain loop: whole network forward, csf and head backward, nothing kept. Pixels are ready in memory."""
+    model = load.model()
+    model.train()
+    learn_blocks(model, llf=False, csf=True)
+    with timed() as seconds:
+        for steps, (pixels, labels), held_x, held_y in zip(draws, x, *held, strict=True):
+            optimizer = sgd(model)
+            for rows, slots, views in steps:
+                batch, y = pixels[rows], labels[rows]
+                if len(slots):
+                    batch, y = torch.cat([batch, held_x[slots]]), torch.cat([y, held_y[slots]])
+                batch = torch.where((views == 1).view(-1, 1, 1, 1), batch.flip(3), batch)
+                with torch.no_grad():
+                    z = model.encode(batch)
+                loss = F.cross_entropy(model.tail(z), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    return seconds[0]
+
+
+def free_latents(
+    load: Workload, draws: Draws, x: list[tuple[Tensor, Tensor]], held: tuple[list[Tensor], list[Tensor]]
+) -> float:
+    """The limit: a bare loop over latents that somebody else has computed."""
+    model = load.model()
+    model.train()
+    learn_blocks(model, llf=False, csf=True)
+    stores = [encode(model, len(p), p.__getitem__, 2) for p, _ in x]
+    held_z = [encode(model, len(h), h.__getitem__, 2) if len(h) else h for h in held[0]]
+    with timed() as seconds:
+        for steps, (_, labels), store, replay, held_y in zip(draws, x, stores, held_z, held[1], strict=True):
+            optimizer = sgd(model)
+            for rows, slots, views in steps:
+                z, y = store[rows, views[: len(rows)]], labels[rows]
+                if len(slots):
+                    z = torch.cat([z, replay[slots, views[len(rows) :]]])
+                    y = torch.cat([y, held_y[slots]])
+                loss = F.cross_entropy(model.tail(unpack(z)), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    return seconds[0]
+
+
+def costs(load: Workload, x: Tensor, repeat: int = 5) -> tuple[float, float, float]:
+    """Seconds per image of llf forward (L), csf and head forward and backward (C), and their forward alone."""
+    model = load.model()
+    model.train()
+    learn_blocks(model, llf=False, csf=True)
+    optimizer, batch = sgd(model), x[:128].repeat(-(-128 // len(x)), 1, 1, 1)[:128]
+    y = torch.zeros(128, dtype=torch.long)
+
+    def llf() -> Tensor:
+        with torch.no_grad():
+            return model.encode(batch)
+
+    z = llf()
+
+    def csf() -> None:
+        loss = F.cross_entropy(model.tail(z), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            return model.tail(z)
+
+    return _median(llf, repeat) / 128, _median(csf, repeat) / 128, _median(forward, repeat) / 128
+
+
+def _median(function: Callable[[], object], repeat: int) -> float:
+    function()
+    results = []
+    for _ in range(repeat):
+        with timed() as seconds:
+            function()
+        results.append(seconds[0])
+    return sorted(results)[repeat // 2]
