@@ -17,6 +17,8 @@ test-slow: $(STAMP)
 # Speed, as ratios: make bench DATA=folder-of-cifar-100-binary [WEIGHTS=mobilenet_v1_folded.safetensors]
 bench: $(STAMP)
 	$(BIN)/python benchmarks/speed/ratios.py --data $(DATA) $(if $(WEIGHTS),--weights $(WEIGHTS))
+	$(BIN)/python benchmarks/speed/options.py
+	$(BIN)/python benchmarks/speed/memory.py --data $(DATA)
 	$(BIN)/python benchmarks/speed/growth.py --data $(DATA) --figure benchmarks/results/growth.png
 
 bench-avalanche: $(STAMP)

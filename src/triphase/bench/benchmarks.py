@@ -178,6 +178,8 @@ class Options:
     weights: Path | None = None
     norm: Literal["bn", "brn"] = "bn"
     head: Literal["fixed", "incremental"] = "fixed"
+    bfloat16: bool = False
+    compiled: bool = False
     per_class: int | None = None
     skip_bad: bool = False  # leave out photos that cannot be read
     learner_options: tuple[tuple[str, Any], ...] = ()  # keyword arguments of the learner's class
@@ -229,6 +231,8 @@ def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
     backbone = options.backbone or benchmark.backbone
     settings = {"benchmark": benchmark.name, "order": options.order, "backbone": backbone, "image_size": size}
     settings |= {"per_class": options.per_class, "epochs_scale": options.epochs_scale, "norm": options.norm}
+    model.accelerate(bfloat16=options.bfloat16, compiled=options.compiled)
+    settings |= {"bfloat16": options.bfloat16, "compiled": options.compiled}
     settings |= {"head": options.head, "weights": None if weights is None else _digest(weights)}
     return Setup(learner, source, first, rest, settings)
 

@@ -91,6 +91,8 @@ def run_benchmark(
     weights: Annotated[Path | None, typer.Option(help="File of pre-trained weights.")] = None,
     norm: Annotated[Literal["bn", "brn"], typer.Option(help="Batch (re)normalisation.")] = "bn",
     head: Annotated[str, typer.Option(help="fixed (all classes from the start) or incremental.")] = "fixed",
+    bfloat16: Annotated[bool, typer.Option("--bfloat16", help="Compute csf in bfloat16.")] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile csf with torch.compile.")] = False,
     per_class: Annotated[int | None, typer.Option(help="Use only so many training images a class.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out photos that cannot be read.")] = False,
     option: Annotated[
@@ -124,6 +126,8 @@ def run_benchmark(
         weights=weights,
         norm=norm,
         head=head,  # type: ignore[arg-type]  # Options checks it
+        bfloat16=bfloat16,
+        compiled=compiled,
         per_class=per_class,
         skip_bad=skip_bad,
         learner_options=tuple(_option(text) for text in option or ()),

@@ -56,6 +56,7 @@ class SplitClassifier(nn.Module):
         self.image_size = image_size
         self.random_layers: tuple[str, ...] = ()  # left at random by the weight file that filled the rest
         self._frozen: set[str] = set()
+        self._bfloat16 = False
 
     @property
     def n_classes(self) -> int:
@@ -83,9 +84,10 @@ class SplitClassifier(nn.Module):
 
     def features(self, z: Tensor) -> Tensor:
         """csf(z), of shape (n, D)."""
-        with _running_statistics(self.csf, only_if=len(z) == 1):
+        half = torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16)
+        with _running_statistics(self.csf, only_if=len(z) == 1), half:
             f: Tensor = self.csf(z)
-        return f
+        return f.float() if self._bfloat16 else f
 
     def tail(self, z: Tensor) -> Tensor:
         """head(csf(z)), the logits."""
@@ -95,6 +97,15 @@ class SplitClassifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """tail(llf(x))."""
         return self.tail(self.encode(x))
+
+    def accelerate(self, *, bfloat16: bool = False, compiled: bool = False) -> None:
+        """Let csf compute in bfloat16 (its parameters stay float32), or as compiled code.
+
+        Whether that pays depends on the machine: benchmarks/results/speed.md has figures and advice.
+        """
+        self._bfloat16 = bfloat16
+        if compiled:
+            self.csf.compile()
 
     def freeze(self, block: Block) -> None:
         """No gradient reaches the block and its BatchNorm statistics stay, whatever `train` is told."""
