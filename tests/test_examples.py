@@ -19,3 +19,15 @@ def test_a_learner_of_ones_own_passes_the_check_suite_and_learns(capsys: pytest.
 def test_the_readme_s_python_interface_learns_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert five_lines.main(epochs=6) > 0.6
     assert "AMCA" in capsys.readouterr().out
+
+
+def test_the_readme_s_own_lines_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    code = readme.split("```python\n")[1].split("```")[0].replace("epochs=20", "epochs=3")
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})  # a few lines of our own, with fewer epochs
+    amca, final = (float(word) for word in capsys.readouterr().out.split())
+    assert 0.3 < final <= amca <= 1
+    assert (tmp_path / "runs" / "digits" / "weights.safetensors").exists()

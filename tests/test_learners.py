@@ -1,6 +1,7 @@
 """Every learner passes the public check-suite; equal conditions really are equal."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -123,3 +124,9 @@ def test_a_memory_smaller_than_the_number_of_classes_is_refused_before_learning(
     with pytest.raises(InvalidValue, match="A memory of 1 cannot hold 2 classes"):
         make(model, Memory(1)).learn(tiny_stream().experiences[0], REST)
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_stored_latents_are_refused_where_llf_learns() -> None:
+    learner = FineTune(tiny_model(), Memory(12, store="latent"))
+    with pytest.raises(InvalidValue, match="Stored latents belong to one llf"):
+        learner.learn(tiny_stream().experiences[0], replace(REST, trainable="all"))

@@ -273,3 +273,15 @@ def test_distillation_keeps_old_answers_closer() -> None:
         after = learner.logits(z)[:, :2].log_softmax(1)
         drifts.append(float(F.kl_div(after, before, log_target=True, reduction="batchmean")))
     assert drifts[1] < drifts[0]
+
+
+@pytest.mark.parametrize("reset", ["experience", "never"])
+def test_live_momentum_does_not_move_known_rows_in_phase_1(reset: Any) -> None:
+    learner = learned(TPC(tiny_model(), Memory(12), reset_momentum=reset), tiny_stream())
+    known = learner.model.head.weight[:2].detach().clone()
+
+    def tick(step: Step) -> None:
+        if step.phase == "I":
+            assert torch.equal(learner.model.head.weight[:2], known)
+
+    learner.learn(tiny_stream().experiences[1], RECIPE, tick)

@@ -201,11 +201,15 @@ class Checkpoint:
             self._thread.start()
         return True
 
-    def close(self) -> None:
-        """Wait for a save under way, and raise what went wrong with it."""
+    def wait(self) -> None:
+        """Wait for a save under way."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    def close(self) -> None:
+        """Wait for a save under way, and raise what went wrong with it."""
+        self.wait()
         if self._error is not None:
             error, self._error = self._error, None
             raise error

@@ -137,7 +137,8 @@ def tiny_images(n_classes: int = 4, per_class: int = 9) -> Images:
     labels = torch.arange(n_classes).repeat(per_class)
     means = torch.rand(n_classes, 3, 6, 6, generator=draw) * 255
     noise = torch.randn(len(labels), 3, 6, 6, generator=draw) * 20
-    return Images.from_array((means[labels] + noise).clamp(0, 255).to(torch.uint8), labels)
+    pixels = (means[labels] + noise).clamp(0, 255).to(torch.uint8)
+    return Images.from_array(pixels, labels, torch.arange(len(labels)))
 
 
 def tiny_stream() -> Stream:

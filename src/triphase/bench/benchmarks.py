@@ -213,12 +213,15 @@ def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
     """Load the data and build model and learner, all as the benchmark says unless an option says otherwise."""
     size = options.image_size or benchmark.image_size
     source = make_stream(benchmark, options, data, size)
-    capacity = 0 if options.replay == "none" else benchmark.memory if options.memory is None else options.memory
+    capacity = benchmark.memory if options.memory is None else options.memory
+    if options.replay == "none" or options.learner == "finetune":
+        capacity = 0
     first, rest = recipes(benchmark, options, source, capacity)
+    weights = _weights(benchmark, options, data)
+    model = _model(benchmark, options, size, source, weights)  # calibrated on E_1, for joint training too
     if options.learner == "joint":
         source = joint(source)
-    weights = _weights(benchmark, options, data)
-    model = _model(benchmark, options, size, source, weights)
+        model.grow(source.n_classes or 0)
     dtype = torch.float16 if options.latent_dtype == "float16" else torch.float32
     store: Literal["raw", "latent"] = "latent" if options.replay == "latent" else "raw"
     memory = Memory(capacity, seed=options.seed, store=store, dtype=dtype) if capacity else None

@@ -150,6 +150,7 @@ class _Run:
         }
         self.report = Report(self.settings, list(stream.names), evaluation=stream.evaluation, versions=_versions())
         self.experience = 1  # the one that is being learned
+        self.measured: dict[str, Tensor] = {}  # matrices of the report: large, and new at evaluations only
         self.test = _Test(learner.model, stream.test)
         self.log: IO[bytes] = io.BytesIO()  # events.jsonl, once it is open
         self.saved_at = self.drawn_at = self.resumed_at = 0.0
@@ -170,12 +171,15 @@ class _Run:
                 self._save(boundary=True)
             return self._close()
         except KeyboardInterrupt as error:
-            if self.checkpoint is not None:
-                self.checkpoint.close()
-                raise Interrupted(f"Stopped; {self.out} is saved. Run again to continue.") from error
-            raise
+            if self.checkpoint is None:
+                raise
+            self.checkpoint.close()
+            saved = f"{self.out} is saved" if self.saved_at else f"there was nothing to save in {self.out} yet"
+            raise Interrupted(f"Stopped; {saved}. Run again to continue.") from error
         finally:
             self.log.close()
+            if self.checkpoint is not None:
+                self.checkpoint.wait()  # the lock on the directory must outlast whoever writes there
 
     def _learn(self, index: int) -> None:
         experience = self.stream.experiences[index - 1]
@@ -236,7 +240,9 @@ class _Run:
         predicted, y = self.test.predict(self.learner, tested)
         row = metrics.class_accuracy(predicted, y, n_classes)
         self.report.accuracy.append([None if v != v else v for v in row.tolist()])
-        self.report.confusion = metrics.confusion(predicted, y, n_classes).tolist()
+        confusion = metrics.confusion(predicted, y, n_classes)
+        self.report.confusion = confusion.tolist()
+        self.measured = {"accuracy": self.report.matrix, "confusion": confusion}
         self.report.evaluated_after.append(index)
         self.report.n_seen.append(n_seen)
         mean = metrics.mean_class_accuracy(row)
@@ -264,7 +270,12 @@ class _Run:
         if state is not None:
             progress = state.pop("run")
             self.experience, log = progress["experience"], progress["log"]
+            self.measured, self.saved_at = state.pop("measured"), time.perf_counter()
             self.report = Report.from_json({**asdict(self.report), **progress["report"]})
+            if self.measured:
+                rows = self.measured["accuracy"].tolist()
+                self.report.accuracy = [[None if v != v else v for v in row] for row in rows]
+                self.report.confusion = self.measured["confusion"].tolist()
             self.learner.load_state_dict(state)
             self._emit({"event": "resumed", "experience": self.experience})
         path = self.out / "events.jsonl"
@@ -281,10 +292,11 @@ class _Run:
             return
         if boundary:
             self.checkpoint.close()
-        measured = ("evaluated_after", "n_seen", "accuracy", "confusion", "phase_seconds", "part_seconds", "images")
-        report = {name: getattr(self.report, name) for name in measured}
+        small = ("evaluated_after", "n_seen", "phase_seconds", "part_seconds", "images")
+        report = {name: getattr(self.report, name) for name in small}
         progress = {"experience": self.experience, "log": self.log.tell(), "report": report}
-        self.checkpoint.save({"run": progress, **self.learner.state_dict()}, wait=self.save_every == 0)
+        state = {**self.learner.state_dict(), "run": progress, "measured": self.measured}
+        self.checkpoint.save(state, wait=self.save_every == 0)
         self.saved_at = time.perf_counter()
 
     def _close(self) -> Report:

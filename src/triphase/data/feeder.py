@@ -23,7 +23,6 @@ from triphase.data.latents import ahead, encode, features, gather, mirrored, unp
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.errors import InvalidValue
 from triphase.models import SplitClassifier
 from triphase.randomness import generator
 
@@ -132,6 +131,8 @@ class Feeder:
 
         if "z" in self.memory.cache and self.memory.cache["z"].shape[1] != self._views:
             self.memory.cache.clear()
+        if self._views and self._kept_crops and not latent and len(self.memory):
+            self._replay()  # what is held gets its crops before what arrives brings its own
         reusable = self._views and not latent and not self._kept_crops
         self.memory.add(images.labels, images.ids, read, read_cache if reusable else None)
         self._features = self._permutation = None  # both were about the memory as it was
@@ -222,8 +223,9 @@ class Feeder:
         if memory.store == "latent":
             return memory["z"].unsqueeze(1)
         if self._kept_crops:
-            if "views" not in memory.columns:
-                raise InvalidValue("The memory keeps no views; give Recipe.views to the first experience as well.")
+            if "views" not in memory.columns:  # llf learned until now, or the recipe asks for views only now
+                x = memory["x"]
+                memory.columns["views"] = encode(self.model, len(x), x.__getitem__, views, self._dtype, self._crop)
             return memory["views"]
         held = memory.cache.get("z")
         if held is None or held.shape[1] != views or held.dtype != self._dtype:

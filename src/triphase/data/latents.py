@@ -54,7 +54,7 @@ class Budget:
             return tensor
         try:
             with tempfile.TemporaryFile(prefix="triphase-latents-") as file:  # TMPDIR says where
-                file.truncate(size)
+                _reserve(file.fileno(), size)
                 bytes_ = np.memmap(file, dtype=np.uint8, mode="r+", shape=(size,))
         except OSError as error:
             raise TriphaseError(
@@ -65,6 +65,14 @@ class Budget:
 
     def _release(self, size: int) -> None:
         self.used -= size
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Give the file its blocks now: a disk that turns out full at a mapped write would kill the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)
 
 
 def _default_limit() -> int:
@@ -146,7 +154,7 @@ def gather(store: Tensor, rows: Tensor, views: Tensor, out: Tensor) -> None:
     if flat.dtype == out.dtype:
         torch.index_select(flat, 0, index, out=out)
     else:
-        out.copy_(flat[index])
+        out.copy_(flat[index])  # half precision: what is copied in between is half as large
 
 
 def pack(z: Tensor) -> Tensor:

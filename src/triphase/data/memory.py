@@ -158,8 +158,9 @@ def _level(supply: list[int], capacity: int) -> int:
 
 def _append(old: Tensor | None, stays: Tensor, new: Tensor, budget: Budget | None = None) -> Tensor:
     """The old rows that stay, then the new ones; with a budget, where it says."""
-    if old is None:
+    if old is None and budget is None:
         return new
+    old = new[:0] if old is None else old
     rows = stays.nonzero().view(-1)
     shape = (len(rows) + len(new), *old.shape[1:])
     out = old.new_empty(shape) if budget is None else budget.allocate(shape, old.dtype)

@@ -27,7 +27,7 @@ class Recipe:
     weight_decay: float = 0.0  # of csf and llf; the head never decays, or masked rows would shrink
     augment: str = "none"
     lr_schedule: Literal["constant", "patience"] = "constant"
-    trainable: Literal["csf", "all"] = "csf"  # what rivals train after the first experience
+    trainable: Literal["csf", "all"] = "csf"  # what rivals train: all includes llf, always
     latents: Literal["float32", "float16", "off"] = "float32"  # how those of a frozen llf are kept
     views: int = 0  # random crops: so many views of each image, drawn once and kept; 0 draws anew each time
 

@@ -50,11 +50,11 @@ class Course:
         self._fresh = True
         return True
 
-    def optimizer(self, model: SplitClassifier, recipe: Recipe) -> torch.optim.SGD:
+    def optimizer(self, model: SplitClassifier, recipe: Recipe, *, fresh: bool = False) -> torch.optim.SGD:
         """SGD with momentum over the blocks that learn; the head does not decay (SPEC 1.5).
 
         Momentum starts at zero in each phase unless `reset_momentum` says otherwise: a live buffer would go on
-        moving weights whose gradient is masked.
+        moving weights whose gradient is masked. `fresh` starts it at zero whatever was said.
         """
         self._momentum = self._buffers()
         groups, self._names = [], {}
@@ -68,12 +68,8 @@ class Course:
                 rates = {"lr": lr / self.divisor, "initial_lr": lr, "weight_decay": decay}
                 groups.append({"params": [p for _, p in named], **rates})
         self._optimizer = torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, foreach=True)
-        first = self.epochs_before == 0
-        if (
-            not self._fresh
-            or self._reset_momentum == "never"
-            or (self._reset_momentum == "experience" and not first)
-        ):
+        kept = {"phase": False, "experience": self.epochs_before > 0, "never": True}[self._reset_momentum]
+        if not self._fresh or (kept and not fresh):  # not fresh: continued in the middle of this section
             self._restore_momentum()
         self._recipe = recipe
         return self._optimizer

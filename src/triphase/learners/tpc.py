@@ -24,7 +24,7 @@ from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import Tick, ignore, learn_blocks, predict, sgd_step, zero_rows_
 from triphase.maths import bias_correction_loss, block_gradient, harmless, normalize_, outside, stable_lr
-from triphase.maths.bias import check_std
+from triphase.maths.bias import check_std, class_rows
 from triphase.maths.masking import check_tolerance
 from triphase.models import SplitClassifier
 
@@ -97,9 +97,9 @@ class TPC:
         """One pass of Algorithm 1's outer loop."""
         model, memory, course = self.model, self.memory, self.course
         first = not self.known
-        current = set(experience.classes)
+        current = frozenset(experience.classes)
         novel = current - self.known  # y_novel = E_i^y - known
-        seen = self.known | current
+        seen = current | self.known
         epochs_1, epochs_2, epochs_3 = self.epochs(recipe.epochs, novel=bool(novel))
         csf_learns = first or memory is not None  # without replay, a free csf would forget (Sec. IV-C)
         rest: dict[Depth, Callable[[Tensor], Tensor]] = {
@@ -124,7 +124,7 @@ class TPC:
             if not first:
                 model.freeze("csf")
                 depth = "csf"  # a frozen csf is computed once: what remains is a linear problem
-            optimizer = course.optimizer(model, recipe)
+            optimizer = course.optimizer(model, recipe, fresh=not first)
             for mb in feeder.mixed(course.steps(epochs_1, feeder.n_mixed), depth):
                 logits = rest[depth](mb.z)
                 blocked = self._blocked(outside(novel, logits), logits, mb.y)
@@ -151,13 +151,11 @@ class TPC:
 
         # Phase III: consolidate on the class-balanced memory, without masks
         if memory is not None:
+            if memory.store == "latent":
+                model.freeze("llf")  # stored latents must stay those of this llf
             if course.begin("memory"):
-                if memory.store == "latent":
-                    model.freeze("llf")  # stored latents must stay those of this llf
                 feeder.remember()
             if course.begin("III") and epochs_3:
-                if memory.store == "latent":
-                    model.freeze("llf")
                 optimizer = course.optimizer(model, recipe)
                 for mb in feeder.balanced(course.steps(epochs_3, feeder.n_balanced)):
                     logits = model.tail(mb.z)
@@ -169,7 +167,7 @@ class TPC:
 
         if self.bc not in ("loss_only", "none"):
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)
-        self.known = seen
+        self.known = set(seen)
         self.teacher = None
         learn_blocks(model, llf=False, csf=csf_learns)  # llf learns in the first experience at most
         course.finish()
@@ -216,22 +214,20 @@ class TPC:
             return outside(set(y.tolist()), logits)
         return torch.zeros_like(blocked)
 
-    def _bias_correction(self, seen: set[int], free: set[int] | None = None) -> Tensor:
+    def _bias_correction(self, seen: frozenset[int], free: frozenset[int] | None = None) -> Tensor:
         """w_bc L_BC over the classes seen; rows outside `free` are constants (Eq. 10, 11)."""
         W = self.model.head.weight
         if self.bc not in ("loss", "loss_only"):
             return W.new_zeros(())
         if free is not None and self.masking == "tpc":
-            held = torch.ones(len(W), 1, dtype=torch.bool)
-            held[sorted(free)] = False
-            W = block_gradient(W, held.to(W.device))
-        rows = W if self.bc_scope == "all" else W[torch.tensor(sorted(seen), device=W.device)]
+            W = block_gradient(W, outside(free, W.T).T)
+        rows = W if self.bc_scope == "all" else W[class_rows(seen, W)]
         return self._w_bc(len(rows)) * bias_correction_loss(rows, self.s, self.eps)
 
     def _w_bc(self, n_rows: int) -> float:
         return self.w_bc * (n_rows * self.model.n_features * self.s**2 if self.w_bc_scale == "n" else 1.0)
 
-    def _normalize_each_step(self, classes: set[int]) -> None:
+    def _normalize_each_step(self, classes: frozenset[int]) -> None:
         if self.bc == "explicit":
             normalize_(self.model.head.weight, classes, self.s)
 
@@ -239,7 +235,7 @@ class TPC:
         """Stay close to what the model said of the known classes before this experience."""
         if self.teacher is None:
             return logits.new_zeros(())
-        known = torch.tensor(sorted(self.known), device=logits.device)
+        known = class_rows(self.known, logits)
         csf, head = self.teacher
         with torch.no_grad():
             old = head(csf.eval()(z) if self.memory is not None else z)[:, known] / TEMPERATURE
@@ -247,7 +243,7 @@ class TPC:
         kl = F.kl_div(new.log_softmax(1), old.log_softmax(1), log_target=True, reduction="batchmean")
         return self.distill * TEMPERATURE**2 * kl
 
-    def _check(self, recipe: Recipe, seen: set[int]) -> None:
+    def _check(self, recipe: Recipe, seen: frozenset[int]) -> None:
         """Say before training what would fail or disappoint."""
         if self.memory is not None:
             self.memory.check_room(len(seen))

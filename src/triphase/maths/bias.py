@@ -1,6 +1,7 @@
 """Online bias correction (Sec. IV-A): each class row of the head is drawn to mean 0 and std s."""
 
 from collections.abc import Collection
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ def normalize_(weight: Tensor, classes: Collection[int], s: float) -> None:
             [-0.5000,  0.5000]])
     """
     check_std(s)
-    index = torch.tensor(sorted(classes), dtype=torch.long, device=weight.device)
+    index = class_rows(classes, weight)
     if len(index) == 0:
         return
     rows = weight[index].double()  # half precision would leave a mean behind
@@ -45,6 +46,16 @@ def normalize_(weight: Tensor, classes: Collection[int], s: float) -> None:
     spread = sigma > 1e-12
     scaled = torch.where(spread, centred * (s / sigma.clamp_min(1e-12)), rows)
     weight.index_copy_(0, index, scaled.to(weight.dtype))
+
+
+def class_rows(classes: Collection[int], like: Tensor) -> Tensor:
+    """The row numbers of some classes in ascending order, on the device of `like`; drawn up once for each set."""
+    return _rows(frozenset(classes)).to(like.device)
+
+
+@lru_cache(maxsize=256)
+def _rows(classes: frozenset[int]) -> Tensor:
+    return torch.tensor(sorted(classes), dtype=torch.long)
 
 
 def stable_lr(n_rows: int, n_features: int, s: float, w_bc: float, momentum: float) -> float:

@@ -5,6 +5,7 @@ A mask is a boolean tensor of the logits' full shape (n_mb, n_classes): True whe
 
 import math
 from collections.abc import Set
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -31,9 +32,14 @@ def outside(classes: Set[int], logits: Tensor) -> Tensor:
     >>> outside({1}, torch.zeros(2, 3))[0]
     tensor([ True, False,  True])
     """
-    columns = torch.ones(logits.shape[1], dtype=torch.bool)
+    return _outside(frozenset(classes), logits.shape[1]).to(logits.device).expand(logits.shape)
+
+
+@lru_cache(maxsize=256)
+def _outside(classes: frozenset[int], n_classes: int) -> Tensor:
+    columns = torch.ones(n_classes, dtype=torch.bool)
     columns[sorted(classes)] = False
-    return columns.to(logits.device).expand(logits.shape)
+    return columns
 
 
 def harmless(logits: Tensor, y: Tensor, t: float) -> Tensor:

@@ -18,7 +18,8 @@ def digits(seed: int = 0) -> tuple[Images, Images, list[str]]:
     bunch = load_digits()
     grey = torch.from_numpy(bunch.images)[:, None]  # (1797, 1, 8, 8), 0 to 16
     labels = torch.from_numpy(bunch.target)
-    every = Images.from_array((grey * 255 / 16).round().to(torch.uint8), labels)
+    pixels = (grey * 255 / 16).round().to(torch.uint8)
+    every = Images.from_array(pixels, labels, torch.arange(len(labels)))
     train, test = [], []
     for label in range(10):
         members = (labels == label).nonzero()[:, 0]
