@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from workload import Workload, sgd, timed
 
-from triphase import run
+from triphase import run, stopwatch
 from triphase.data.feeder import Feeder
 from triphase.data.latents import encode, unpack
 from triphase.learners.protocol import learn_blocks
@@ -20,11 +20,18 @@ Draws = list[list[tuple[Tensor, Tensor, Tensor]]]  # per experience: rows, slots
 
 
 def triphase_run(load: Workload) -> float:
-    """`run` as anyone would call it, with its checkpoints on disk; the final evaluation sees 100 images."""
+    """`run` as anyone would call it: decoding, checkpoints on disk and an evaluation of 100 images included."""
     learner = load.learner()
     with tempfile.TemporaryDirectory() as folder, timed() as seconds:
         run(learner, load.stream, first=load.first, rest=load.rest, out=Path(folder) / "run")
     return seconds[0]
+
+
+def triphase_without_llf(load: Workload) -> tuple[float, float]:
+    """Seconds of the whole run, and of what is left of it without the passes through llf."""
+    before = stopwatch.seconds["llf"]
+    whole = triphase_run(load)
+    return whole, whole - (stopwatch.seconds["llf"] - before)
 
 
 def same_draws(load: Workload) -> tuple[Draws, list[Tensor], list[Tensor]]:
