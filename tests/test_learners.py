@@ -8,8 +8,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from triphase import TPC, Experience, FineTune, Joint, Learner, Memory, SplitClassifier, joint, testing
-from triphase.data.feeder import Feeder
+from triphase import (
+    AR1,
+    NCM,
+    SLDA,
+    TPC,
+    Anchored,
+    BiC,
+    DERpp,
+    Experience,
+    FineTune,
+    Joint,
+    Learner,
+    Memory,
+    RanPAC,
+    SplitClassifier,
+    joint,
+    testing,
+)
 from triphase.errors import InvalidValue
 from triphase.testing import REST, check_learner, tiny_model, tiny_stream
 
@@ -30,6 +46,20 @@ MAKERS: dict[str, Callable[[SplitClassifier, Memory], Learner]] = {
     "tpc-no-phase-3": lambda model, memory: TPC(model, memory, share_3=0),
     "tpc-distil": lambda model, memory: TPC(model, memory, distill=1.0),
     "tpc-distil-no-replay": lambda model, memory: TPC(model, None, distill=1.0),
+    "ar1": AR1,
+    "ar1-class-mean": lambda model, memory: AR1(model, memory, mean="class"),
+    "ar1-no-replay": lambda model, memory: AR1(model, None),
+    "bic": BiC,
+    "bic-latent": lambda model, memory: BiC(model, Memory(12, store="latent")),
+    "derpp": DERpp,
+    "derpp-latent": lambda model, memory: DERpp(model, Memory(12, store="latent")),
+    "derpp-online": lambda model, memory: DERpp(model, memory, logits="online"),
+    "ncm": lambda model, memory: NCM(model),
+    "slda": lambda model, memory: SLDA(model),
+    "ranpac": lambda model, memory: RanPAC(model, n_projected=40),
+    "anchored": Anchored,
+    "anchored-no-replay": lambda model, memory: Anchored(model, None),
+    "anchored-ranpac": lambda model, memory: Anchored(model, memory, anchor="ranpac"),
     "tpc-momentum-kept": lambda model, memory: TPC(model, memory, reset_momentum="never"),
 }
 
@@ -76,33 +106,6 @@ def test_the_check_suite_catches_broken_learners(
     assert check in testing.CHECKS
     with pytest.raises(AssertionError, match=complaint):
         check(broken)
-
-
-def test_tpc_and_replay_see_the_same_minibatches_where_their_algorithms_allow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[tuple[Tensor, Tensor]] = []
-    original = Feeder._draw
-
-    def spy(self: Feeder, rows: Tensor, slots: Tensor, *rest: Any) -> Any:
-        if len(rows):
-            seen.append((rows, slots))
-        return original(self, rows, slots, *rest)
-
-    monkeypatch.setattr(Feeder, "_draw", spy)
-    batches = []
-    for make in (TPC, FineTune):
-        seen.clear()
-        learner: Learner = make(tiny_model(), Memory(12, seed=0))
-        for experience in tiny_stream().experiences:
-            learner.learn(experience, REST, lambda step: None)
-        batches.append(list(seen))
-    tpc, replay = batches
-    # Three epochs of two iterations in each experience; of TPC's, the last epoch is Phase III.
-    common = [batch for i, batch in enumerate(replay) if i % 6 < 4]
-    assert len(replay) == 12 and len(tpc) == len(common) == 8
-    assert all(torch.equal(a, c) and torch.equal(b, d) for (a, b), (c, d) in zip(tpc, common, strict=True))
-    assert any(len(slots) for _, slots in tpc)
 
 
 def test_joint_on_a_growing_memory_equals_joint_on_everything_at_once() -> None:

@@ -1,7 +1,6 @@
 """TPC against Algorithm 1: what moves in which phase, and a whole run against a plain re-derivation."""
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triphase import TPC, Experience, Memory, Recipe, SplitClassifier, Stream
+from derivation import Linear, minibatches, softmax
+from triphase import TPC, Experience, Memory, Recipe, Stream
 from triphase.data.feeder import Feeder
 from triphase.data.latents import latents, unpack
 from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.learners.protocol import Step
-from triphase.models import Normalize, linear_head
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
 RECIPE = replace(REST, epochs=4)
@@ -202,19 +201,6 @@ def test_w_bc_scale_n_makes_the_stability_bound_independent_of_the_number_of_cla
 # --- A whole run, derived again -----------------------------------------------------------------------------
 
 
-class Linear(SplitClassifier):
-    """llf and csf without parameters, so that the head is all there is to derive."""
-
-    def __init__(self, n_features: int, n_classes: int) -> None:
-        super().__init__(Normalize((0.0,) * 3, (255.0,) * 3), nn.Flatten(), linear_head(n_features, n_classes))
-
-
-def minibatches(feeder: Feeder, epochs: int, first_epoch: int, balanced: bool = False) -> Iterator[Any]:
-    n = feeder.n_balanced if balanced else feeder.n_mixed
-    steps = [(first_epoch + e, k) for e in range(epochs) for k in range(n)]
-    yield from feeder.balanced(steps) if balanced else feeder.mixed(steps)
-
-
 def test_a_run_with_a_linear_model_equals_algorithm_1_in_numpy() -> None:
     """Head only, two experiences with replay: softmax, masks, L_BC, momentum and Eq. 9 in closed form."""
     t, s, w_bc, eps, lr, momentum = 0.5, 0.05, 5.0, 1e-4, 1e-3, 0.9
@@ -239,9 +225,7 @@ def test_a_run_with_a_linear_model_equals_algorithm_1_in_numpy() -> None:
                 V = np.zeros_like(W)
                 for mb in minibatches(feeder, epochs, before, balanced=phase == "III"):
                     f, y = mb.z.double().flatten(1).numpy(), mb.y.numpy()
-                    z = f @ W.T
-                    p = np.exp(z - z.max(1, keepdims=True))
-                    p /= p.sum(1, keepdims=True)
+                    p = softmax(f @ W.T)
                     true = p[np.arange(len(y)), y][:, None]
                     G = (p - np.eye(4)[y]) / len(y)
                     if phase == "I":

@@ -29,16 +29,17 @@ def main() -> None:
     warnings.simplefilter("ignore")
     sizes = {"experiences": arguments.experiences, "per": arguments.per_class}
     load = workload("efficientnet_lite0", arguments.data, **sizes)
-    times: dict[str, list[float]] = {"triphase": [], "avalanche": []}
+    times: dict[str, list[float]] = {"triphase": [], "avalanche": [], "avalanche, torch's own layout": []}
     with peak_memory() as peak:  # first, so that nothing is left over from another contestant
         avalanche_run(load)
     for _ in range(arguments.rounds):
         times["triphase"].append(triphase_run(load))
         times["avalanche"].append(avalanche_run(load))
+        times["avalanche, torch's own layout"].append(avalanche_run(load, channels_last=False))
     seconds = {name: median(values) for name, values in times.items()}
     result = {
         "seconds": seconds,
-        "ratio": seconds["avalanche"] / seconds["triphase"],
+        "ratio": {name: value / seconds["triphase"] for name, value in seconds.items()},
         "peak_anonymous_MB": {"avalanche": peak[0]},
         "image_passes": load.passes,
         "threads": torch.get_num_threads(),

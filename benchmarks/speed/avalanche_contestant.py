@@ -1,7 +1,7 @@
 """The same work in Avalanche 0.6.0: replay fine-tuning with its class-balanced buffer.
 
-Avalanche gets the same network in the same memory layout with llf frozen, pixels scaled beforehand and held in
-memory, the same epochs, minibatch sizes (128 without replay, then 64 + 64), optimiser, flips and threads; no
+Avalanche gets the same network with llf frozen, pixels scaled beforehand and held in memory, once in the
+channels-last layout that triphase uses and once in the layout that torch gives by itself; and for both the same epochs, minibatch sizes (128 without replay, then 64 + 64), optimiser, flips and threads; no
 evaluation, no logging. Its loader does not use worker processes, which would only copy tensors that are in memory.
 """
 
@@ -50,19 +50,21 @@ class Flipped(torch.utils.data.Dataset[tuple[Tensor, int]]):
 class Whole(nn.Module):
     """The network as Avalanche sees it: pixels in, logits out; llf without gradient."""
 
-    def __init__(self, load: Workload) -> None:
+    def __init__(self, load: Workload, channels_last: bool) -> None:
         super().__init__()
         self.split = load.model()
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
+        self.split.to(memory_format=self.layout)
         learn_blocks(self.split, llf=False, csf=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""
         with torch.no_grad():
-            z = self.split.encode(x)
+            z = self.split.llf(x.float().contiguous(memory_format=self.layout))
         return self.split.tail(z)
 
 
-def avalanche_run(load: Workload, learner: str = "replay") -> float:
+def avalanche_run(load: Workload, learner: str = "replay", channels_last: bool = True) -> float:
     """Seconds for the whole stream."""
     declare_torchvision_operators()
     from avalanche.benchmarks import benchmark_from_datasets
@@ -74,7 +76,7 @@ def avalanche_run(load: Workload, learner: str = "replay") -> float:
     with_task = _as_taskaware_supervised_classification_dataset  # its loops expect a task label, always 0 here
     datasets = [with_task(Flipped(x, y), task_labels=0) for x, y in pixels(load)]
     stream = benchmark_from_datasets(train=datasets).train_stream
-    model = Whole(load)
+    model = Whole(load, channels_last)
     common = {"train_mb_size": N_MBE + N_MBR, "train_epochs": EPOCHS, "evaluator": None}
     if learner == "replay":
         buffer = ClassBalancedBuffer(max_size=load.memory)

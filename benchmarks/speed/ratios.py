@@ -24,18 +24,18 @@ def training(load: Workload, rounds: int) -> dict[str, float]:
     x = pixels(load)
     draws, held_x, held_y = contestants.same_draws(load)
     held = (held_x, held_y)
-    times: dict[str, list[float]] = {"triphase": [], "without llf": [], "bare loop": [], "free latents": []}
+    times: dict[str, list[float]] = {"triphase": [], "beyond latents": [], "bare loop": [], "free latents": []}
     L, C, _ = contestants.costs(load, x[0][0])
     for _ in range(rounds):
-        whole, without_llf = contestants.triphase_without_llf(load)
+        whole, beyond = contestants.triphase_beyond_latents(load)
         times["triphase"].append(whole)
-        times["without llf"].append(without_llf)
+        times["beyond latents"].append(beyond)
         times["bare loop"].append(contestants.bare_loop(load, draws, x, held))
         times["free latents"].append(contestants.free_latents(load, draws, x, held))
     result = {name: median(values) for name, values in times.items()}
     allowed = (L + C) / (C + L * load.distinct / load.passes)
     gain = result["bare loop"] / result["triphase"]
-    overhead = median(a / b for a, b in zip(times["without llf"], times["free latents"], strict=True)) - 1
+    overhead = median(a / b for a, b in zip(times["beyond latents"], times["free latents"], strict=True)) - 1
     return result | {
         "L": L,
         "C": C,

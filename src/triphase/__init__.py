@@ -13,17 +13,24 @@ from triphase.data import (
     joint,
     with_repetition,
 )
-from triphase.learners import TPC, FineTune, Joint, Learner
+from triphase.learners import AR1, NCM, SLDA, TPC, Anchored, BiC, DERpp, FineTune, Joint, Learner, RanPAC
 from triphase.models import SplitClassifier
 
 __all__ = [
+    "AR1",
+    "NCM",
+    "SLDA",
     "TPC",
+    "Anchored",
+    "BiC",
+    "DERpp",
     "Experience",
     "FineTune",
     "Images",
     "Joint",
     "Learner",
     "Memory",
+    "RanPAC",
     "Recipe",
     "Report",
     "SplitClassifier",

@@ -6,12 +6,15 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar, cast
 
 from torch import Tensor, nn
 
 PARTS = ("data", "llf", "csf", "head")
 seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
 images = 0  # of all minibatches served
+Item = TypeVar("Item")
+_END = object()
 _watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
@@ -35,6 +38,16 @@ def on(part: str) -> Iterator[None]:
         yield
     finally:
         seconds[part] += time.perf_counter() - start
+
+
+def waiting(part: str, items: Iterator[Item]) -> Iterator[Item]:
+    """The items, the time spent waiting for each counted to a part."""
+    while True:
+        with on(part):
+            item = next(items, _END)
+        if item is _END:
+            return
+        yield cast(Item, item)
 
 
 @contextmanager

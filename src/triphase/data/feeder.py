@@ -19,8 +19,8 @@ from torch import Tensor
 from triphase import stopwatch
 from triphase.data import augment
 from triphase.data.images import Images
-from triphase.data.latents import ahead, encode, features, gather, mirrored, unpack
-from triphase.data.memory import Memory
+from triphase.data.latents import ahead, encode, features, gather, unpack, views_of
+from triphase.data.memory import Memory, Read
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.models import SplitClassifier
@@ -62,9 +62,11 @@ class Feeder:
         recipe: Recipe,
         *,
         seed: int,
+        held_out: Tensor | None = None,  # (n_i,) bool: images of the experience that are not trained on
     ) -> None:
         self.model, self.experience, self.memory = model, experience, memory
         self.recipe, self.seed = recipe, seed
+        self._rows = torch.arange(len(experience.images)) if held_out is None else (~held_out).nonzero().view(-1)
         self._dtype = torch.float16 if recipe.latents == "float16" else torch.float32
         finite = augment.n_views(recipe.augment)
         self._kept_crops = finite is None and recipe.views > 0
@@ -79,7 +81,7 @@ class Feeder:
     @property
     def n_mixed(self) -> int:
         """Iterations of an epoch over the experience: ceil(n_i / n_mbe)."""
-        return -(-len(self.experience.images) // self.recipe.n_mbe)
+        return -(-len(self._rows) // self.recipe.n_mbe)
 
     @property
     def n_balanced(self) -> int:
@@ -92,11 +94,11 @@ class Feeder:
         `steps` are (epoch in the experience, step in the epoch). With depth="csf" the minibatches carry the
         features of a frozen csf in place of z.
         """
-        n_mbe, n_mbr, n = self.recipe.n_mbe, self.recipe.n_mbr, len(self.experience.images)
+        n_mbe, n_mbr, n = self.recipe.n_mbe, self.recipe.n_mbr, len(self._rows)
 
         def prepare(at: tuple[int, int]) -> _Draw:
             epoch, step = at
-            rows = self._shuffled("shuffle", epoch, n)[step * n_mbe : (step + 1) * n_mbe]
+            rows = self._rows[self._shuffled("shuffle", epoch, n)[step * n_mbe : (step + 1) * n_mbe]]
             slots = self._replayed((epoch * self.n_mixed + step) * n_mbr, n_mbr)
             return self._draw(rows, slots, epoch, step)
 
@@ -115,16 +117,36 @@ class Feeder:
 
         return self._serve(steps, prepare, depth)
 
-    def remember(self) -> None:
-        """Offer the experience to the memory (class-balanced reservoir, end of Phase II)."""
+    def plain(self, rows: Tensor) -> Tensor:
+        """z of images of the experience, without augmentation."""
+        return unpack(self._plain_latents(rows).to(self.model.device).float())
+
+    def held(self, slots: Tensor) -> Tensor:
+        """z of samples of the memory, without augmentation."""
+        memory = self.memory
+        assert memory is not None
+        if memory.store == "latent":
+            z = memory["z"][slots]
+        elif self._views and not self._kept_crops:
+            z = self._replay()[slots, 0]
+        else:
+            x = memory["x"][slots]
+            z = encode(self.model, len(x), lambda rows: augment.center_crop(x[rows], self._size(x)))[:, 0]
+        return unpack(z.to(self.model.device).float())
+
+    def remember(self, more: Read = lambda rows: {}) -> None:
+        """Offer the experience to the memory (class-balanced reservoir, end of Phase II).
+
+        `more` gives further columns for the rows that get in.
+        """
         assert self.memory is not None
         images, latent = self.experience.images, self.memory.store == "latent"
 
         def read(rows: Tensor) -> dict[str, Tensor]:
             if latent:
-                return {"z": self._plain_latents(rows)}
+                return {"z": self._plain_latents(rows)} | more(rows)
             crops = {"views": self._current()[rows]} if self._views and self._kept_crops else {}
-            return {"x": images.read(rows)} | crops
+            return {"x": images.read(rows)} | crops | more(rows)
 
         def read_cache(rows: Tensor) -> dict[str, Tensor]:
             return {"z": self._current()[rows]}
@@ -142,11 +164,7 @@ class Feeder:
     ) -> Iterator[Minibatch]:
         """Minibatches of draws; where pixels are needed, a thread reads them ahead."""
         draws = map(prepare, steps) if self._views else ahead(steps, prepare)
-        while True:
-            with stopwatch.on("data"):
-                draw = next(draws, None)
-            if draw is None:
-                return
+        for draw in stopwatch.waiting("data", draws):
             z = self._looked_up(draw, depth) if self._views else self._computed(draw, depth)
             stopwatch.count(len(draw.y))
             yield Minibatch(z, draw.y.to(self.model.device), len(draw.rows), draw.rows, draw.slots)
@@ -206,9 +224,11 @@ class Feeder:
         if self._z is None:
             assert self._views
             images = self.experience.images
-            view = self._crop if self._kept_crops else mirrored
-            read = partial(self._pixels, images)
-            self._z = encode(self.model, len(images), read, self._views, self._dtype, view)
+            if self._kept_crops:
+                read = partial(self._pixels, images)
+                self._z = encode(self.model, len(images), read, self._views, self._dtype, self._crop)
+            else:
+                self._z = views_of(self.model, images, self._views, self._dtype)
         return self._z
 
     def _crop(self, x: Tensor, rows: Tensor, view: int) -> Tensor:

@@ -2,11 +2,13 @@
 
 A frozen llf gives every image the same latent for ever, so it is computed once per distinct view. What fits into
 the process's budget stays in memory; what does not goes to a memory-mapped file that has no name and vanishes with
-the process, however that ends.
+the process, however that ends. `share` names a folder in which runs over the same images with the same llf find
+each other's latents.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import weakref
@@ -14,16 +16,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from triphase import state as files
 from triphase import stopwatch
 from triphase.data import augment
 from triphase.data.images import Images
-from triphase.errors import InvalidValue, TriphaseError
+from triphase.errors import CorruptState, InvalidValue, TriphaseError
 from triphase.models import SplitClassifier
 
 CHUNK = 32  # images per pass when filling a store; always full, so that a value never depends on its company
@@ -113,7 +117,7 @@ def encode(
         rows = torch.arange(start, min(start + CHUNK, n))
         return rows, read(rows)
 
-    for rows, x in ahead(range(0, max(n, 1), CHUNK), prepare):
+    for rows, x in stopwatch.waiting("data", ahead(range(0, max(n, 1), CHUNK), prepare)):
         for number in range(views):
             seen = view(x, rows, number)
             seen = torch.cat([seen, seen.new_zeros(CHUNK - len(seen), *seen.shape[1:])])
@@ -140,12 +144,45 @@ def features(model: SplitClassifier, z: Tensor) -> Tensor:
 
 def latents(model: SplitClassifier, images: Images, dtype: torch.dtype = torch.float32) -> Tensor:
     """(n, ...): packed llf of images without augmentation, as evaluation wants them."""
+    return views_of(model, images, 1, dtype)[:, 0]
+
+
+def views_of(model: SplitClassifier, images: Images, views: int, dtype: torch.dtype) -> Tensor:
+    """(n, views, ...): packed llf of images and of their mirror images; from the shared folder if it has them."""
 
     def read(rows: Tensor) -> Tensor:
         x = images.read(rows)
         return augment.center_crop(x, model.image_size or int(x.shape[-1]))
 
-    return encode(model, len(images), read, dtype=dtype)[:, 0]
+    if _FOLDER is None or len(images) == 0:
+        return encode(model, len(images), read, views, dtype)
+    path = _FOLDER / f"{_digest(model, images, read, views, dtype)}.safetensors"
+    try:
+        found: Tensor = files.load(path)["z"]
+        return BUDGET.allocate(tuple(found.shape), dtype).copy_(found)
+    except CorruptState:  # missing, or left half-written: it can be computed
+        z = encode(model, len(images), read, views, dtype)
+        files.make_directory(_FOLDER)
+        files.save(path, {"z": z})
+        return z
+
+
+_FOLDER: Path | None = None
+
+
+def share(folder: Path | None) -> None:
+    """Keep latents in a folder from now on, for other runs over the same images with the same llf; None: do not."""
+    global _FOLDER
+    _FOLDER = folder
+
+
+def _digest(model: SplitClassifier, images: Images, read: Read, views: int, dtype: torch.dtype) -> str:
+    """What latents depend on: llf, which images (ids are made of their content) at which size, views, precision."""
+    digest = hashlib.sha256(f"{views} {dtype} {torch.__version__}".encode())
+    probe = read(torch.arange(min(2, len(images))))
+    for tensor in (*model.llf.state_dict().values(), images.ids, probe):
+        digest.update(f"{tuple(tensor.shape)}".encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]
 
 
 def gather(store: Tensor, rows: Tensor, views: Tensor, out: Tensor) -> None:

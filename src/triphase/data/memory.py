@@ -14,7 +14,8 @@ from triphase.randomness import keys
 
 Columns = dict[str, Tensor]
 Read = Callable[[Tensor], Columns]  # row numbers of the samples that get in -> their columns
-TRAIN = 0  # the split that replay draws from; exemplars and validation samples have other numbers
+TRAIN = 0  # the split that replay draws from
+HELD_OUT = 1  # samples that were never trained on: exemplars to measure with, validation
 
 
 class Memory:
@@ -101,6 +102,21 @@ class Memory:
         cache = {name: _append(self.cache.get(name), stays, derived[name], BUDGET) for name in complete}
         columns = {name: _append(self.columns.get(name), stays, arrived[name]) for name in arrived}
         self.columns, self.cache, self._floor = columns, cache, floor  # whatever failed before changed nothing
+
+    def release(self, per_class: int) -> None:
+        """Keep the held-out samples with the highest keys, so many of each class; replay may draw from the others.
+
+        Never the other way round: what was trained on cannot be held out again.
+        """
+        held = self.slots(HELD_OUT)
+        y, key = self["y"][held], self["key"][held]
+        by_key = key.argsort(descending=True)
+        order = by_key[y[by_key].argsort(stable=True)]
+        _, counts = y.unique(return_counts=True)
+        rank = torch.arange(len(held)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+        split = self["split"].clone()
+        split[held[order[rank >= per_class]]] = TRAIN
+        self.columns = self.columns | {"split": split}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that must survive."""

@@ -14,9 +14,8 @@ from triphase.data.feeder import Feeder
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.errors import InvalidValue
 from triphase.learners.course import Course, learner_state, load_learner_state
-from triphase.learners.protocol import Tick, ignore, learn_blocks, predict, sgd_step
+from triphase.learners.protocol import Tick, check_memory, ignore, learn_blocks, predict, sgd_step
 from triphase.models import SplitClassifier
 
 
@@ -44,10 +43,7 @@ class FineTune:
         seen = self.known | set(experience.classes)
 
         if course.begin("start"):
-            if memory is not None:
-                memory.check_room(len(seen))
-                if memory.store == "latent" and recipe.trainable == "all":
-                    raise InvalidValue("Stored latents belong to one llf: train csf only, or store raw images.")
+            check_memory(memory, recipe, len(seen))
             model.grow(max(seen) + 1)
         model.train()
         learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from triphase import stopwatch
+from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.errors import CorruptState
+from triphase.errors import CorruptState, InvalidValue
 from triphase.models import SplitClassifier
 from triphase.models.split import BLOCKS
 
@@ -90,6 +91,15 @@ def zero_rows_(model: SplitClassifier, known: Collection[int]) -> None:
     unknown = torch.ones(model.n_classes, dtype=torch.bool)
     unknown[sorted(known)] = False
     model.head.weight[unknown.to(model.device)] = 0
+
+
+def check_memory(memory: Memory | None, recipe: Recipe, n_classes: int) -> None:
+    """Refuse, before anything is learned, a memory that is too small or whose latents would grow stale."""
+    if memory is None:
+        return
+    memory.check_room(n_classes)
+    if memory.store == "latent" and recipe.trainable == "all":
+        raise InvalidValue("Stored latents belong to one llf: train csf only, or store raw images.")
 
 
 def learn_blocks(model: SplitClassifier, *, llf: bool, csf: bool) -> None:

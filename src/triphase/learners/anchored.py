@@ -1,0 +1,90 @@
+"""TPC anchored in a closed form: the recipe for practitioners.
+
+Two members look at every image. TPC adapts csf and head to what arrives, and forgets a little. A closed form on the
+features of the network as it was before anything was taught cannot forget, and does not adapt. Their scores, each
+standardised over the classes seen, are summed. Both members share llf; the second costs one more pass through csf.
+benchmarks/results/ has the ablation that chose this.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal
+
+from torch import Tensor
+
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.errors import InvalidValue
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.ranpac import RanPAC
+from triphase.learners.slda import SLDA
+from triphase.learners.tpc import TPC
+from triphase.maths.bias import class_rows
+from triphase.models import SplitClassifier, linear_head
+
+
+class Anchored:
+    """TPC, and SLDA or RanPAC on the initial features; from scratch, on the features after the first experience."""
+
+    def __init__(
+        self,
+        model: SplitClassifier,
+        memory: Memory | None,
+        *,
+        seed: int = 0,
+        pretrained: bool = True,  # False: llf learns in the first experience
+        anchor: Literal["slda", "ranpac"] = "slda",
+        t: float = 0.5,
+        s: float = 0.05,
+        w_bc: float = 5.0,
+    ) -> None:
+        if anchor not in ("slda", "ranpac"):
+            raise InvalidValue(f"anchor must be 'slda' or 'ranpac', got {anchor!r}.")
+        self.model, self.memory, self.pretrained = model, memory, pretrained
+        self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained)
+        head = linear_head(model.n_features, model.n_classes)
+        self.still = SplitClassifier(model.llf, copy.deepcopy(model.csf), head)  # never learns after E_1
+        self.anchor = SLDA(self.still, seed=seed) if anchor == "slda" else RanPAC(self.still, seed=seed)
+        self.settings = {**self.tpc.settings, "learner": "anchored", "anchor": anchor}
+
+    @property
+    def known(self) -> set[int]:
+        """The classes seen so far."""
+        return self.tpc.known
+
+    def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
+        """TPC's three phases, then one pass for the anchor."""
+        first = not self.known
+        self.tpc.learn(experience, recipe, tick)
+        if first and not self.pretrained:
+            self.still.csf.load_state_dict(self.model.csf.state_dict())
+        self.anchor.learn(experience, recipe)
+
+    def logits(self, z: Tensor) -> Tensor:
+        """The sum of both members' standardised scores."""
+        return standardised(self.tpc.logits(z), self.known) + standardised(self.anchor.logits(z), self.known)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which `learn` continues."""
+        anchor = self.anchor.state_dict()
+        own = {f"anchor_{name}": anchor[name] for name in ("csf", "statistics", "projection") if name in anchor}
+        return {**self.tpc.state_dict(), **own, "settings": self.settings}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.tpc.load_state_dict(state)
+        now = self.anchor.state_dict()
+        saved = {name: state.get(f"anchor_{name}", part) for name, part in now.items()}
+        head = {"weight": now["head"]["weight"].new_zeros(self.model.n_classes, self.model.n_features)}
+        self.anchor.load_state_dict(saved | {"llf": state["llf"], "head": head, "known": state["known"]})
+
+
+def standardised(logits: Tensor, seen: set[int]) -> Tensor:
+    """Mean 0 and standard deviation 1 over the classes seen, image by image; -inf stays for the others."""
+    columns = class_rows(seen, logits)
+    scores = logits[:, columns]
+    centred = scores - scores.mean(1, keepdim=True)
+    spread = centred.std(1, keepdim=True, correction=0).clamp(min=1e-12)
+    return logits.index_copy(1, columns, centred / spread)

@@ -1,0 +1,123 @@
+"""AR1 free: consolidated head weights (CWR*) beside replay, without the SI term.
+
+Lomonaco, Maltoni and Pellegrini, "Rehearsal-Free Continual Learning over Small Non-I.I.D. Batches" (CWR*, AR1*);
+Pellegrini et al., "Latent Replay for Real-Time Continual Learning" (AR1 free with replay). What they leave open is
+settled in docs/deviations.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triphase.data.feeder import Depth, Feeder
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.errors import InvalidValue
+from triphase.learners.course import Course, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, check_memory, ignore, learn_blocks, predict, sgd_step, zero_rows_
+from triphase.models import SplitClassifier
+
+
+class AR1:
+    """Trains temporary head rows for the classes at hand, then averages them into consolidated ones.
+
+    A consolidated row counts w_past = sqrt(n_past / n_cur) against the new one, so that rows which rest on much
+    data move little. Without a memory only the head learns after the first experience.
+    """
+
+    def __init__(
+        self,
+        model: SplitClassifier,
+        memory: Memory | None,
+        *,
+        seed: int = 0,
+        pretrained: bool = True,  # False: llf learns in the first experience
+        mean: Literal["global", "class"] = "global",  # subtracted from trained rows: one for all, or each its own
+    ) -> None:
+        if mean not in ("global", "class"):
+            raise InvalidValue(f"mean must be 'global' or 'class', got {mean!r}.")
+        self.model, self.memory, self.seed, self.pretrained, self.mean = model, memory, seed, pretrained, mean
+        self.settings = {"learner": "ar1", "seed": seed, "pretrained": pretrained, "mean": mean}
+        self.known: set[int] = set()
+        self.course = Course()
+        self.cw = torch.zeros_like(model.head.weight.detach())  # consolidated rows
+        self.n_past = torch.zeros(model.n_classes, dtype=torch.long)  # samples that each of them rests on
+
+    def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
+        """Train on the experience and the memory, then consolidate the rows of the classes that were there."""
+        model, memory, course = self.model, self.memory, self.course
+        first = not self.known
+        seen = self.known | set(experience.classes)
+        csf_learns = first or memory is not None  # without replay, a free csf would forget
+        llf_learns = recipe.trainable == "all" or (first and not self.pretrained)
+        depth: Depth = "llf" if csf_learns else "csf"
+        n_cur = self._count(experience, max(max(seen) + 1, model.n_classes))  # replayed samples count as well
+        current = {int(c) for c in n_cur.nonzero()}
+
+        if course.begin("start"):
+            check_memory(memory, recipe, len(seen))
+            model.grow(max(seen) + 1)
+            self._grow()
+            if not first:
+                with torch.no_grad():
+                    model.head.weight.copy_(self.cw)
+            zero_rows_(model, current)  # a temporary head: only what is present now
+        model.train()
+        learn_blocks(model, llf=llf_learns and csf_learns, csf=csf_learns)
+        feeder = Feeder(model, experience, memory, recipe, seed=self.seed)
+
+        if course.begin("train"):
+            optimizer = course.optimizer(model, recipe)
+            for mb in feeder.mixed(course.steps(recipe.epochs, feeder.n_mixed), depth):
+                logits = model.head(mb.z) if depth == "csf" else model.tail(mb.z)
+                loss = F.cross_entropy(logits, mb.y)
+                sgd_step(optimizer, loss)
+                tick(course.took(loss))
+
+        learn_blocks(model, llf=False, csf=csf_learns)
+        self._consolidate(sorted(current), n_cur)
+        if memory is not None:
+            feeder.remember()
+        self.known = seen
+        course.finish()
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores over the classes seen so far."""
+        return predict(self.model, z, self.known)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which `learn` continues."""
+        state = learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        return state | {"cwr": {"cw": self.cw, "n_past": self.n_past}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self.cw, self.n_past = state["cwr"]["cw"].to(self.model.device), state["cwr"]["n_past"]
+
+    @torch.no_grad()
+    def _consolidate(self, current: list[int], n_cur: Tensor) -> None:
+        """cw = (cw w_past + w - mean) / (w_past + 1) with w_past = sqrt(n_past / n_cur); a new class has none."""
+        w = self.model.head.weight[current]
+        w = w - (w.mean() if self.mean == "global" else w.mean(dim=1, keepdim=True))
+        w_past = (self.n_past[current] / n_cur[current]).sqrt().to(w).unsqueeze(1)
+        self.cw, self.n_past = self.cw.clone(), self.n_past + n_cur
+        self.cw[current] = (self.cw[current] * w_past + w) / (w_past + 1)
+        self.model.head.weight.copy_(self.cw)
+
+    def _count(self, experience: Experience, n_classes: int) -> Tensor:
+        y = experience.images.labels
+        if self.memory is not None:
+            y = torch.cat([y, self.memory["y"]])
+        return torch.bincount(y, minlength=n_classes)
+
+    def _grow(self) -> None:
+        """Rows for the classes that the head has grown by."""
+        more = self.model.n_classes - len(self.cw)
+        self.cw = torch.cat([self.cw, self.cw.new_zeros(more, self.cw.shape[1])])
+        self.n_past = torch.cat([self.n_past, self.n_past.new_zeros(more)])

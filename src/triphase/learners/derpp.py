@@ -1,0 +1,128 @@
+"""DER++: dark experience replay, which remembers what the model answered.
+
+Buzzega et al., "Dark Experience for General Continual Learning: a Strong, Simple Baseline". Minibatches and memory
+are those of every other learner here; what that changes is listed in docs/deviations.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triphase.data.feeder import Feeder, Minibatch
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.errors import InvalidValue
+from triphase.learners.course import Course, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, check_memory, evaluating, ignore, learn_blocks, predict, sgd_step
+from triphase.models import SplitClassifier
+
+
+class DERpp:
+    """L = CE(current) + alpha MSE(logits of replayed samples, stored ones) + beta CE(replayed).
+
+    A sample's logits are those of the experience in which it entered the memory, for as long as it stays.
+    """
+
+    def __init__(
+        self,
+        model: SplitClassifier,
+        memory: Memory | None,
+        *,
+        seed: int = 0,
+        pretrained: bool = True,  # False: llf learns in the first experience
+        alpha: float = 0.2,
+        beta: float = 0.5,
+        logits: Literal["after", "online"] = "after",  # stored: after the experience, or as given while training
+    ) -> None:
+        if memory is None:
+            raise InvalidValue("DER++ replays logits: give it a memory.")
+        if logits not in ("after", "online"):
+            raise InvalidValue(f"logits must be 'after' or 'online', got {logits!r}.")
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if value < 0:
+                raise InvalidValue(f"{name} must not be negative, got {value}.")
+        self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
+        self.alpha, self.beta, self.stored = alpha, beta, logits
+        self.settings = {"learner": "derpp", "seed": seed, "pretrained": pretrained}
+        self.settings |= {"alpha": alpha, "beta": beta, "logits": logits}
+        self.known: set[int] = set()
+        self.course = Course()
+        self.online = torch.empty(0)  # (n_i, n_classes): last answers to the images that are being learned
+
+    def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
+        """Train on the experience beside replayed samples, then store logits with what enters the memory."""
+        model, memory, course = self.model, self.memory, self.course
+        first = not self.known
+        seen = self.known | set(experience.classes)
+
+        if course.begin("start"):
+            check_memory(memory, recipe, len(seen))
+            model.grow(max(seen) + 1)
+            self._widen()
+            if self.stored == "online":
+                self.online = torch.zeros(len(experience.images), model.n_classes)
+        model.train()
+        learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
+        feeder = Feeder(model, experience, memory, recipe, seed=self.seed)
+
+        if course.begin("train"):
+            optimizer = course.optimizer(model, recipe)
+            for mb in feeder.mixed(course.steps(recipe.epochs, feeder.n_mixed)):
+                logits = model.tail(mb.z)
+                if self.stored == "online":
+                    self.online[mb.rows] = logits[: mb.n_current].detach().cpu()
+                loss = self._loss(logits, mb)
+                sgd_step(optimizer, loss)
+                tick(course.took(loss))
+
+        learn_blocks(model, llf=False, csf=True)
+        if self.stored == "online" and recipe.epochs:
+            feeder.remember(lambda rows: {"logits": self.online[rows]})
+        else:
+            feeder.remember(lambda rows: {"logits": self._answers(feeder, rows)})
+        self.online = torch.empty(0)
+        self.known = seen
+        course.finish()
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores over the classes seen so far."""
+        return predict(self.model, z, self.known)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which `learn` continues."""
+        state = learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        return state | {"online": {"logits": self.online}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self.online = state["online"]["logits"]
+
+    def _loss(self, logits: Tensor, mb: Minibatch) -> Tensor:
+        n = mb.n_current
+        loss = F.cross_entropy(logits[:n], mb.y[:n])
+        if len(mb.slots):
+            stored = self.memory["logits"][mb.slots].to(logits)
+            compared = ~stored.isnan()  # a head that grew since has columns that nobody stored
+            loss = loss + self.alpha * F.mse_loss(logits[n:][compared], stored[compared])
+            loss = loss + self.beta * F.cross_entropy(logits[n:], mb.y[n:])
+        return loss
+
+    @torch.no_grad()
+    def _answers(self, feeder: Feeder, rows: Tensor) -> Tensor:
+        """Logits of images of the experience, without augmentation; only for those that get in."""
+        with evaluating(self.model):
+            parts = [self.model.tail(feeder.plain(some)).cpu() for some in rows.split(256)]
+        return torch.cat(parts) if parts else torch.empty(0, self.model.n_classes)
+
+    def _widen(self) -> None:
+        """Give stored logits the columns by which the head grew, as unknown."""
+        held = self.memory.columns.get("logits")
+        if held is not None and held.shape[1] < self.model.n_classes:
+            unknown = held.new_full((len(held), self.model.n_classes - held.shape[1]), float("nan"))
+            self.memory.columns = self.memory.columns | {"logits": torch.cat([held, unknown], dim=1)}

@@ -1,0 +1,64 @@
+"""Nearest class mean on features of a frozen network: no gradient, one pass, nothing stored but the means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.learners.course import Course, learner_state, load_learner_state
+from triphase.learners.frozen import extract, longer, only, scores, settle
+from triphase.learners.protocol import Tick, ignore
+from triphase.models import SplitClassifier
+
+
+class NCM:
+    """Takes an image for the class whose mean feature is nearest; features have length 1, as in iCaRL."""
+
+    def __init__(
+        self,
+        model: SplitClassifier,
+        memory: Memory | None = None,
+        *,
+        seed: int = 0,
+        pretrained: bool = True,  # False: the network is trained on the first experience
+    ) -> None:
+        self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
+        self.settings = {"learner": "ncm", "seed": seed, "pretrained": pretrained}
+        self.known: set[int] = set()
+        self.course = Course()
+        self.sums = torch.zeros(model.n_classes, model.n_features)
+        self.n = torch.zeros(model.n_classes)
+
+    def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
+        """Add the features to the sums of their classes."""
+        model, y = self.model, experience.images.labels
+        train = not self.known and not self.pretrained
+        settle(model, self.course, experience, recipe, tick, train=train, seed=self.seed)
+        f = F.normalize(extract(model, experience.images))
+        model.grow(max(experience.classes) + 1)
+        self.sums = longer(self.sums, model.n_classes).index_add(0, y, f)
+        self.n = longer(self.n, model.n_classes).index_add(0, y, torch.ones(len(y)))
+        self.known |= set(experience.classes)
+        self.course.finish()
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Minus the squared distance to each class mean, up to what all classes share."""
+        f = F.normalize(scores(self.model, z))
+        means = F.normalize(self.sums).to(f)
+        return only(self.known, f @ means.T)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which `learn` continues."""
+        state = learner_state(self.settings, self.model, None, self.known, self.course)
+        return state | {"statistics": {"sums": self.sums, "n": self.n}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.known = load_learner_state(state, self.model, None, self.course)
+        self.sums, self.n = state["statistics"]["sums"], state["statistics"]["n"]

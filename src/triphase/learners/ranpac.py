@@ -1,0 +1,110 @@
+"""RanPAC: ridge regression on random projections of features of a frozen network: no gradient, one pass.
+
+McDonnell et al., "RanPAC: Random Projections and Pre-trained Models for Continual Learning", without its optional
+first-session training. The ridge is chosen once, on the first experience, as theirs is on each: classes that come
+one by one give nothing to choose by.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.errors import InvalidValue
+from triphase.learners.course import Course, learner_state, load_learner_state
+from triphase.learners.frozen import extract, longer, only, scores, settle
+from triphase.learners.protocol import Tick, ignore
+from triphase.models import SplitClassifier
+from triphase.randomness import generator
+
+RIDGES = [10.0**k for k in range(-8, 9)]
+CHOOSING = 2000  # images of the first experience that the ridge is chosen on, at most
+
+
+class RanPAC:
+    """Scores are h W with h = relu(f P), P random and fixed, and W = (sum h^T h + ridge I)^-1 sum h^T onehot(y)."""
+
+    def __init__(
+        self,
+        model: SplitClassifier,
+        memory: Memory | None = None,
+        *,
+        seed: int = 0,
+        pretrained: bool = True,  # False: the network is trained on the first experience
+        n_projected: int = 4000,
+        ridge: float | None = None,  # None: chosen on the first experience
+    ) -> None:
+        if n_projected < 1 or (ridge is not None and ridge <= 0):
+            raise InvalidValue(f"n_projected and ridge must be above 0, got {n_projected} and {ridge}.")
+        self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
+        self.settings = {"learner": "ranpac", "seed": seed, "pretrained": pretrained}
+        self.settings |= {"n_projected": n_projected, "ridge": ridge}
+        self.known: set[int] = set()
+        self.course = Course()
+        self.ridge = ridge
+        self.P = torch.randn(model.n_features, n_projected, generator=generator(seed, "ranpac"))
+        self.G = torch.zeros(n_projected, n_projected)
+        self.C = torch.zeros(model.n_classes, n_projected)
+        self.W = torch.zeros_like(self.C)
+
+    def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
+        """Add the projected features to the statistics, and solve."""
+        train = not self.known and not self.pretrained
+        settle(self.model, self.course, experience, recipe, tick, train=train, seed=self.seed)
+        self.add(extract(self.model, experience.images), experience.images.labels)
+        self.model.grow(len(self.C))
+        self.known |= set(experience.classes)
+        self.course.finish()
+
+    def add(self, f: Tensor, y: Tensor, weight: float = 1.0) -> None:
+        """Count features (n, D) of classes y; a weight of -1 takes them out again."""
+        h = F.relu(f @ self.P)
+        if self.ridge is None:
+            self.ridge = self._choose(h, y)
+        n = max(len(self.C), self.model.n_classes, int(y.max()) + 1)
+        self.G = torch.addmm(self.G, h.T, h, alpha=weight)
+        self.C = longer(self.C, n).index_add(0, y, h, alpha=weight)
+        self.W = self._solve()
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Regressed one-hot labels."""
+        f = scores(self.model, z)
+        return only(self.known, F.relu(f @ self.P.to(f)) @ self.W.T.to(f))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which `learn` continues."""
+        state = learner_state(self.settings, self.model, None, self.known, self.course)
+        state |= {"projection": {"P": self.P}}
+        return state | {"statistics": {"G": self.G, "C": self.C, "ridge": self.ridge}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.known = load_learner_state(state, self.model, None, self.course)
+        self.P, statistics = state["projection"]["P"], state["statistics"]
+        self.G, self.C, self.ridge = statistics["G"], statistics["C"], statistics["ridge"]
+        self.W = self._solve()
+
+    def _solve(self) -> Tensor:
+        if self.ridge is None:
+            return torch.zeros_like(self.C)
+        ridged = self.G + self.ridge * torch.eye(len(self.G))
+        return torch.cholesky_solve(self.C.T, torch.linalg.cholesky(ridged)).T.contiguous()
+
+    def _choose(self, h: Tensor, y: Tensor) -> float:
+        """The ridge with the least squared error on a fifth of the images, in the dual (images x images) form."""
+        order = torch.randperm(len(h), generator=generator(self.seed, "ridge"))[:CHOOSING]
+        n_val = len(order) // 5
+        if n_val == 0:
+            return 1.0
+        h, target = h[order].double(), F.one_hot(y[order]).double()
+        values, vectors = torch.linalg.eigh(h[n_val:] @ h[n_val:].T)
+        left, right = h[:n_val] @ h[n_val:].T @ vectors, vectors.T @ target[n_val:]
+        values = values.clamp(min=0).unsqueeze(1)
+        errors = [float((left @ (right / (values + ridge)) - target[:n_val]).square().mean()) for ridge in RIDGES]
+        return RIDGES[errors.index(min(errors))]

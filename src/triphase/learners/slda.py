@@ -1,0 +1,97 @@
+"""Streaming linear discriminant analysis on features of a frozen network: no gradient, one pass.
+
+Hayes and Kanan, "Lifelong Machine Learning with Deep Streaming Linear Discriminant Analysis". Sums are kept in
+place of running means, so the result does not depend on the order of the images, and images can be taken out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.errors import InvalidValue
+from triphase.learners.course import Course, learner_state, load_learner_state
+from triphase.learners.frozen import extract, longer, only, scores, settle
+from triphase.learners.protocol import Tick, ignore
+from triphase.models import SplitClassifier
+
+
+class SLDA:
+    """Gaussian classes with one covariance, shrunk towards a multiple of the identity.
+
+    Sigma = (1 - shrinkage) S + shrinkage tr(S) / D I, where S is the covariance within classes.
+    """
+
+    def __init__(
+        self,
+        model: SplitClassifier,
+        memory: Memory | None = None,
+        *,
+        seed: int = 0,
+        pretrained: bool = True,  # False: the network is trained on the first experience
+        shrinkage: float = 0.2,
+    ) -> None:
+        if not 0 < shrinkage <= 1:
+            raise InvalidValue(f"shrinkage must be above 0 and at most 1, got {shrinkage}.")
+        self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
+        self.shrinkage = shrinkage
+        self.settings = {"learner": "slda", "seed": seed, "pretrained": pretrained, "shrinkage": shrinkage}
+        self.known: set[int] = set()
+        self.course = Course()
+        D = model.n_features
+        self.products = torch.zeros(D, D, dtype=torch.float64)  # sum of f f^T
+        self.sums = torch.zeros(model.n_classes, D, dtype=torch.float64)
+        self.n = torch.zeros(model.n_classes, dtype=torch.float64)
+        self.W, self.b = self._solve()
+
+    def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
+        """Add the features to the sums, and solve."""
+        train = not self.known and not self.pretrained
+        settle(self.model, self.course, experience, recipe, tick, train=train, seed=self.seed)
+        self.add(extract(self.model, experience.images), experience.images.labels)
+        self.model.grow(len(self.n))
+        self.known |= set(experience.classes)
+        self.course.finish()
+
+    def add(self, f: Tensor, y: Tensor, weight: float = 1.0) -> None:
+        """Count features (n, D) of classes y; a weight of -1 takes them out again."""
+        f = f.double()
+        n = max(len(self.n), self.model.n_classes, int(y.max()) + 1)
+        self.products = self.products + weight * f.T @ f
+        self.sums = longer(self.sums, n).index_add(0, y, f, alpha=weight)
+        self.n = longer(self.n, n).index_add(0, y, torch.ones(len(y), dtype=torch.float64), alpha=weight)
+        self.W, self.b = self._solve()
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Log-likelihood of each class, up to what all classes share."""
+        f = scores(self.model, z)
+        return only(self.known, f @ self.W.T.to(f) + self.b.to(f))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which `learn` continues."""
+        state = learner_state(self.settings, self.model, None, self.known, self.course)
+        return state | {"statistics": {"products": self.products, "sums": self.sums, "n": self.n}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.known = load_learner_state(state, self.model, None, self.course)
+        statistics = state["statistics"]
+        self.products, self.sums, self.n = statistics["products"], statistics["sums"], statistics["n"]
+        self.W, self.b = self._solve()
+
+    def _solve(self) -> tuple[Tensor, Tensor]:
+        """W_c = Sigma^-1 mu_c and b_c = - mu_c Sigma^-1 mu_c / 2."""
+        means = self.sums / self.n.clamp(min=1).unsqueeze(1)
+        D, total = len(self.products), self.n.sum()
+        within = (self.products - (means * self.n.unsqueeze(1)).T @ means) / total.clamp(min=1)
+        scale = within.trace() / D
+        if scale <= 1e-12:  # one image of each class has no spread of its own
+            scale = within.new_ones(())
+        sigma = (1 - self.shrinkage) * within + self.shrinkage * scale * torch.eye(D, dtype=torch.float64)
+        W = torch.linalg.solve(sigma, means.T).T
+        return W.float(), -(means * W).sum(1).float() / 2
