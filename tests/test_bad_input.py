@@ -103,7 +103,7 @@ def assert_same_weights(out: Path, reference: Path) -> None:
         (["--memory", "5", "--learner", "replay"], ["memory of 5 cannot hold 10 classes"]),
         (["--memory", "-1"], ["at least 1 sample, got -1"]),
         (["--learner", "replay", "--replay", "none"], ["replay needs a memory"]),
-        (["--learner", "tcp"], ["No learner is called 'tcp'", "tpc, finetune, replay, joint"]),
+        (["--learner", "tcp"], ["No learner is called 'tcp'", "tpc, ar1, bic, derpp, finetune, replay, joint"]),
         (["--replay", "cooked"], ["--replay is one of raw, latent, none", "'cooked'"]),
         (["--head", "big"], ["--head is one of fixed, incremental", "'big'"]),
         (["--backbone", "resnet"], ["No backbone is called 'resnet'", "resnet18"]),

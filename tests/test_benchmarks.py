@@ -3,25 +3,21 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triphase import TPC, FineTune, Joint, Memory
-from triphase.bench.benchmarks import (
-    BENCHMARKS,
-    LEARNERS,
-    Benchmark,
-    Options,
-    class_order,
-    find,
-    make_stream,
-    minibatch_ratio,
-    prepare,
-    recipes,
-)
-from triphase.errors import InvalidValue
+from triphase import TPC, Memory, run
+from triphase import state as files
+from triphase.bench.benchmarks import BENCHMARKS, Benchmark, find
+from triphase.bench.registry import LEARNERS
+from triphase.bench.run import Report
+from triphase.bench.setup import Options, Setup, make_stream, minibatch_ratio, prepare, recipes
+from triphase.bench.streams import class_order
+from triphase.errors import BadData, InvalidValue, Mismatch
+from triphase.learners import BiC
 from triphase.testing import tiny_model
 
 PAPER = {  # name: epochs first and then, n_mbe:n_mbr, memory, backbone (the paper's tables of hyper-parameters)
@@ -49,6 +45,15 @@ def test_the_learning_rates_that_are_searched_are_the_papers() -> None:
     assert grids["core50-41"] == grids["core50-nicv2-391"] == (0.05, 0.02, 0.005, 0.002, 0.0005)
     assert grids["imagenet-100"] == (0.01, 0.005, 0.001)
     assert grids["cifar100-11"] == (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005)
+
+
+def test_what_is_searched_beside_the_learning_rate_is_the_papers() -> None:
+    stages = {name: BENCHMARKS[name].grids["bic"]["stage2_epochs"] for name in PAPER}
+    assert stages["core50-41"] == stages["core50-nicv2-391"] == (4, 8, 12)
+    assert stages["imagenet-100"] == (20, 35, 50) and stages["cifar100-11"] == (50, 100, 150)
+    for name in PAPER:
+        assert BENCHMARKS[name].grids["derpp"] == {"alpha": (0.1, 0.2, 0.5), "beta": (0.5, 1.0)}
+        assert set(BENCHMARKS[name].grids) == {"bic", "derpp"}, "TPC and AR1 search the rate alone"
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -107,10 +112,11 @@ def test_any_dataset_may_be_cut_into_experiences() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "digits", "digits:5", "digits:5/2", "digits:5/2-2 ", "x:5/2-2", "digits:-5/2-2"]
+    "name",
+    ["", "digits", "digits:5", "digits:5/2", "digits:5/2-2 ", "x:5/2-2", "digits:-5/2-2", "digits:cin-5/2-2"],
 )
 def test_what_is_no_benchmark_is_refused(name: str) -> None:
-    with pytest.raises(InvalidValue, match="No benchmark is called .*digits-5.*DATASET:A/B-C"):
+    with pytest.raises(InvalidValue, match="No benchmark is called .*digits-5.*DATASET:A/B-C.*DATASET:nic-A/B-C"):
         find(name)
 
 
@@ -145,6 +151,55 @@ def test_per_class_takes_a_subset_for_training_alone() -> None:
 
 def test_an_incremental_head_does_not_know_how_many_classes_will_come() -> None:
     assert make_stream(digits, Options(head="incremental"), Path(), 8).n_classes is None
+
+
+# With repetition
+
+
+@pytest.mark.parametrize(
+    ("name", "n"), [("digits:nic-31/2-1", 31), ("digits:nic-13/5-3", 13), ("digits:nic-3/10-5", 3)]
+)
+@pytest.mark.parametrize("order", [0, 1])
+def test_with_repetition_every_class_comes_back_with_new_images(name: str, n: int, order: int) -> None:
+    benchmark = find(name)
+    assert benchmark.shape is not None
+    _, first, then = benchmark.shape
+    stream = make_stream(benchmark, Options(order=order), Path(), 8)
+    assert len(stream.experiences) == n and stream.n_seen[0] == first and stream.n_seen[-1] == 10
+    visits = Counter(label for e in stream.experiences for label in e.classes)
+    places = first + then * (n - 1)
+    assert min(visits.values()) >= 2 and max(visits.values()) <= -(-places // 10)
+    assert all(len(e.classes) <= then for e in stream.experiences[1:])
+    ids = [i for e in stream.experiences for i in e.images.ids.tolist()]
+    assert len(ids) == len(set(ids)) == 1347, "every image is shown once"
+    pieces = Counter((label, e.index) for e in stream.experiences for label in e.images.labels.tolist())
+    for label in range(10):
+        sizes = [size for (of, _), size in pieces.items() if of == label]
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_with_repetition_classes_enter_in_their_order_one_after_the_other() -> None:
+    stream = make_stream(find("digits:nic-31/2-1"), Options(order=3), Path(), 8)
+    assert {*stream.names[:2]} == {str(label) for label in class_order("digits", 10, 3)[:2]}
+    assert list(stream.names[2:]) == [str(label) for label in class_order("digits", 10, 3)[2:]]
+    assert {b - a for a, b in zip(stream.n_seen, stream.n_seen[1:], strict=False)} == {0, 1}
+    assert stream.evaluation == "all" and find("digits:nic-31/2-1").title == "Digits NIC 31/2-1"
+    again = make_stream(find("digits:nic-31/2-1"), Options(order=3), Path(), 8)
+    assert again.fingerprint == stream.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("digits:nic-18/2-1", "19 places.*10 classes comes at least twice.*at least 19 lessons"),
+        ("digits:nic-5/11-5", "at most 10 classes at a time"),
+        ("digits:nic-5/2-11", "at most 10 classes at a time"),
+        ("digits:nic-2001/2-1", r"Class \d has \d+ images for \d+ lessons; ask for fewer"),
+    ],
+)
+def test_a_repetition_that_cannot_be_is_refused(name: str, words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        make_stream(find(name), Options(), Path(), 8)
 
 
 # Class orders
@@ -252,11 +307,30 @@ def test_the_learning_rate_given_is_not_that_of_training_from_scratch() -> None:
 @pytest.mark.parametrize("name", LEARNERS)
 def test_each_learner_is_made_as_it_is_called(name: str) -> None:
     setup = prepare(digits, Options(learner=name), Path())
-    kind = {"tpc": TPC, "replay": FineTune, "finetune": FineTune, "joint": Joint}[name]
-    assert type(setup.learner) is kind
+    assert type(setup.learner) is LEARNERS[name].make
     assert setup.learner.state_dict()["settings"]["learner"] == name
-    assert (getattr(setup.learner, "memory", None) is not None) == (name in ("tpc", "replay"))
+    has_memory = getattr(setup.learner, "memory", None) is not None
+    assert has_memory == (LEARNERS[name].memory != "unused")
     assert len(setup.stream.experiences) == (1 if name == "joint" else 5)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in LEARNERS.items() if kind.memory == "needed"])
+def test_a_learner_that_replays_needs_a_memory(name: str) -> None:
+    with pytest.raises(InvalidValue, match=f"The learner {name} needs a memory; give --memory"):
+        prepare(digits, Options(learner=name, replay="none"), Path())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "epochs"),
+    [
+        ("digits-5", Options(), 8),
+        ("digits-5", Options(epochs_scale=0.1), 1),
+        ("digits-5", Options(learner="bic", epochs_scale=0.1, learner_options=(("stage2_epochs", 6),)), 6),
+    ],
+)
+def test_the_second_stage_of_bic_is_part_of_the_schedule(name: str, options: Options, epochs: int) -> None:
+    learner = prepare(find(name), replace(options, learner="bic"), Path()).learner
+    assert isinstance(learner, BiC) and learner.stage2_epochs == epochs
 
 
 def test_all_learners_start_from_the_same_weights_and_conditions() -> None:
@@ -274,3 +348,95 @@ def test_all_learners_start_from_the_same_weights_and_conditions() -> None:
 def test_the_seed_decides_the_initial_weights() -> None:
     one, two = (prepare(digits, Options(seed=seed), Path()).learner.model.state_dict() for seed in (0, 1))
     assert any(not one[name].equal(two[name]) for name in one)
+
+
+# The first experience from another run
+
+
+SHORT = Options(epochs=3, memory=20, per_class=15)
+three = find("digits:3/2-2")
+
+
+def run_it(options: Options, out: Path, benchmark: Benchmark = three) -> tuple[Setup, Report]:
+    setup = prepare(benchmark, options, Path())
+    return setup, run(
+        setup.learner,
+        setup.stream,
+        first=setup.first,
+        rest=setup.rest,
+        out=out,
+        settings=setup.settings,
+        before=setup.before,
+    )
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("first") / "run"
+    run_it(replace(SHORT, learner="finetune", experiences=1), out)
+    return out
+
+
+@pytest.mark.parametrize("learner", ["replay", "finetune", "ar1", "derpp"])
+def test_the_first_experience_may_come_from_another_run(learner: str, first: Path, tmp_path: Path) -> None:
+    options = replace(SHORT, learner=learner)
+    run_it(options, tmp_path / "alone")
+    setup, shared = run_it(replace(options, first_from=first), tmp_path / "shared")
+    alone, other = (files.load(tmp_path / name / "weights.safetensors") for name in ("alone", "shared"))
+    for block in alone:
+        for name, tensor in alone[block].items():
+            assert tensor.equal(other[block][name]), f"{block}.{name}"
+    before = Report.from_json(files.read_json(first / "report.json"))
+    assert shared.phase_seconds["E_1"] == before.train_seconds and shared.train_seconds > before.train_seconds
+    assert shared.images > before.images > 0
+    assert setup.settings["first_from"]["epochs"] == 3 and setup.first.epochs == 0
+
+
+@pytest.mark.parametrize("learner", ["ncm", "slda", "ranpac"])
+def test_from_scratch_closed_forms_take_the_first_experience_too(learner: str, tmp_path: Path) -> None:
+    scratch = replace(three, pretrained=False)
+    options = replace(SHORT, learner=learner, learner_options=(("n_projected", 50),) if learner == "ranpac" else ())
+    run_it(replace(SHORT, learner="finetune", experiences=1), tmp_path / "first", scratch)
+    _, alone = run_it(options, tmp_path / "alone", scratch)
+    _, shared = run_it(replace(options, first_from=tmp_path / "first"), tmp_path / "shared", scratch)
+    assert shared.accuracy == alone.accuracy
+    with pytest.raises(InvalidValue, match=f"{learner} does not train its first experience by plain cross-entropy"):
+        prepare(three, Options(learner=learner, first_from=tmp_path / "first"), Path())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seed": 1}, "seed 0 instead of 1"),
+        ({"order": 1}, "order 0 instead of 1"),
+        ({"lr": 0.3}, r"first\.lr 0\.005 instead of 0\.3"),
+        ({"epochs": 4}, r"first\.epochs 3 instead of 4"),
+        ({"per_class": 9}, "per_class 15 instead of 9"),
+        ({"norm": "brn"}, "norm 'bn' instead of 'brn'"),
+    ],
+)
+def test_a_first_experience_of_other_settings_is_refused(changes: dict[str, Any], words: str, first: Path) -> None:
+    options = replace(SHORT, learner="replay", first_from=first, **changes)
+    with pytest.raises(
+        Mismatch, match=f"cannot give the first experience: it has {words}; give another --first-from"
+    ):
+        prepare(three, options, Path())
+
+
+def test_a_first_experience_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="holds no finished run.*--learner finetune --experiences 1"):
+        prepare(three, replace(SHORT, learner="replay", first_from=tmp_path), Path())
+    with pytest.raises(InvalidValue, match="tpc does not train its first experience by plain cross-entropy"):
+        prepare(three, replace(SHORT, first_from=tmp_path), Path())
+
+
+def test_no_epochs_without_a_run_that_had_them_is_refused() -> None:
+    setup = prepare(three, replace(SHORT, learner="replay"), Path())
+    for first, rest in ((0, 3), (3, 0)):
+        with pytest.raises(InvalidValue, match="epochs must be at least 1, got 0"):
+            run(
+                setup.learner,
+                setup.stream,
+                first=replace(setup.first, epochs=first),
+                rest=replace(setup.rest, epochs=rest),
+            )

@@ -13,7 +13,7 @@ from triphase.errors import InvalidValue
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"epochs": -1}, "epochs must be at least 0, got -1"),
         ({"n_mbe": 0}, "n_mbe must be at least 1, got 0"),
         ({"n_mbr": -1}, "n_mbr must be at least 0, got -1"),
         ({"lr": 0.0}, "lr must be above 0 and finite, got 0.0"),

@@ -1,96 +1,63 @@
-"""Tables and figures of runs, for people: Markdown, PNG and one self-contained HTML page."""
+"""triphase bench report: the paper's tables and figures of whatever was run, on one page and as files."""
 
 from __future__ import annotations
 
-import base64
-import io
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import matplotlib
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from triphase import state as files
-from triphase.bench.run import Report
-
-COLOURS = {"tpc": "#6a3d9a", "replay": "#1f78b4", "finetune": "#e31a1c", "joint": "#555555"}
-TITLES = {"tpc": "TPC", "replay": "Replay", "finetune": "Fine-tuning", "joint": "Joint training"}
-
-
-def rows(reports: Mapping[str, Report]) -> list[dict[str, Any]]:
-    """One line per learner: what the tables show."""
-    return [
-        {
-            "learner": TITLES.get(name, name),
-            "amca": report.amca if name != "joint" else None,  # joint training has one evaluation, not a course
-            "final": report.final_accuracy,
-            "seconds": report.train_seconds,
-            "memory_bytes": report.memory_bytes,
-        }
-        for name, report in reports.items()
-    ]
+from triphase.bench.figures import all_figures, inline, png, svg
+from triphase.bench.gather import Gathered, gather
+from triphase.bench.notes import conditions, departures
+from triphase.bench.side_tables import all_tables, class_records
+from triphase.bench.tables import Table, as_csv
 
 
-def curves(reports: Mapping[str, Report], title: str) -> Figure:
-    """Accuracy after each experience; joint training, which has one accuracy only, as a dashed line."""
-    with matplotlib.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(7, 4.2), layout="constrained")
-        axes = figure.subplots()
-        for name, report in reports.items():
-            colour, label = COLOURS.get(name), TITLES.get(name, name)
-            accuracy = [100 * value for value in report.curve]
-            if name == "joint":
-                axes.axhline(accuracy[-1], color=colour, linestyle="--", linewidth=1.2, label=label)
-            else:
-                label += f" ({100 * report.amca:.1f} AMCA)"
-                axes.plot(report.evaluated_after, accuracy, "o-", color=colour, label=label, markersize=4)
-        axes.set(xlabel="experience", ylabel="accuracy on the classes seen so far (%)", ylim=(0, 102), title=title)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(axis="y", alpha=0.3)
-        axes.legend(frameon=False, loc="lower left")
-    return figure
+@dataclass(frozen=True)
+class Written:
+    """What a report says and where it is."""
+
+    page: Path
+    gathered: Gathered
+    tables: list[Table]
+    notes: list[str]
 
 
-def class_map(report: Report, title: str) -> Figure:
-    """Accuracy of every class after every experience: forgetting is a column that fades on its way down."""
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
-    axes = figure.subplots()
-    picture = axes.imshow(report.matrix * 100, vmin=0, vmax=100, cmap="viridis", aspect="auto")
-    axes.set(xlabel="class, in order of arrival", ylabel="after experience", title=title)
-    axes.set_xticks(range(len(report.names)), report.names)
-    axes.set_yticks(range(len(report.evaluated_after)), [str(i) for i in report.evaluated_after])
-    figure.colorbar(picture, ax=axes, label="accuracy (%)")
-    return figure
+def write_report(runs: Sequence[Path], out: Path) -> Written:
+    """`report.html`, needing nothing else; beside it tables as CSV and Markdown, figures as PNG and SVG."""
+    gathered = gather(runs)
+    files.make_directory(out)
+    tables, notes = all_tables(gathered), conditions(gathered)
+    for table in tables:
+        files.write(out / "tables" / f"{table.name}.csv", table.csv().encode())
+        files.write(out / "tables" / f"{table.name}.md", table.markdown().encode())
+    files.write(out / "tables" / "classes.csv", as_csv(class_records(gathered)).encode())
+    pictures = []
+    for name, title, figure in all_figures(gathered):
+        picture = svg(figure)
+        files.write(out / "figures" / f"{name}.png", png(figure))
+        files.write(out / "figures" / f"{name}.svg", picture.encode())
+        pictures.append({"name": name, "title": title, "svg": inline(picture)})
+    files.write(out / "report.html", _page(gathered, tables, notes, pictures).encode())
+    return Written(out / "report.html", gathered, tables, notes)
 
 
-def write_page(out: Path, title: str, command: str, reports: Mapping[str, Report]) -> Path:
-    """`report.html` and `accuracy.png` in a folder; returns the page."""
-    pictures = {"Accuracy": png(curves(reports, title))}
-    for name, report in reports.items():
-        if name != "joint":
-            pictures[TITLES.get(name, name)] = png(
-                class_map(report, f"{TITLES.get(name, name)}: accuracy of each class")
-            )
+def _page(gathered: Gathered, tables: list[Table], notes: list[str], pictures: list[dict[str, Any]]) -> str:
     template = resources("triphase.bench").joinpath("templates/report.html").read_text()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    page = environment.from_string(template).render(
-        title=title,
-        command=command,
-        rows=rows(reports),
-        pictures={name: base64.b64encode(picture).decode() for name, picture in pictures.items()},
-        versions=next(iter(reports.values())).versions,
+    versions = sorted({tuple(run.report.versions.items()) for entry in gathered.entries for run in entry.runs})
+    return environment.from_string(template).render(
+        n_runs=sum(len(entry.runs) for entry in gathered.entries),
+        n_learners=len({entry.learner for entry in gathered.entries}),
+        n_benchmarks=len(gathered.benchmarks),
+        tables=tables,
+        notes=notes,
+        departures=departures(gathered),
+        pictures=pictures,
+        versions=[", ".join(f"{name} {version}" for name, version in each) for each in versions],
     )
-    files.write(out / "accuracy.png", pictures["Accuracy"])
-    files.write(out / "report.html", page.encode())
-    return out / "report.html"
-
-
-def png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG file."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    return buffer.getvalue()

@@ -24,7 +24,7 @@ from triphase.data.images import Images
 from triphase.data.latents import latents, unpack
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
-from triphase.errors import Interrupted, Mismatch
+from triphase.errors import Interrupted, InvalidValue, Mismatch
 from triphase.learners.protocol import Learner, Step, blocks_state, evaluating
 from triphase.models import SplitClassifier
 
@@ -110,6 +110,7 @@ def run(
     rest: Recipe | None = None,
     out: Path | str | None = None,
     settings: dict[str, Any] | None = None,
+    before: Report | None = None,
     watch: Watch = lambda event: None,
     save_every: float = 1.0,
 ) -> Report:
@@ -117,10 +118,14 @@ def run(
 
     With `out`, the run can be killed at any instant: the same call continues it and ends with the same weights,
     bit for bit. `out` then holds the final weights, the report and a log of events. `settings` are recorded and
-    must agree when a run is continued; `watch` gets plain events to draw.
+    must agree when a run is continued; `watch` gets plain events to draw. `before` is the report of the run that
+    learned the first experience, if another one did: its time counts here, too.
     """
+    rest = rest or first
+    if min(rest.epochs, first.epochs if before is None else 1) < 1:
+        raise InvalidValue("epochs must be at least 1, got 0: there is no other run that did the training.")
     with files.locked(Path(out)) if out is not None else nullcontext():
-        return _Run(learner, stream, first, rest or first, out, settings or {}, watch, save_every).go()
+        return _Run(learner, stream, first, rest, out, settings or {}, before, watch, save_every).go()
 
 
 class _Run:
@@ -132,6 +137,7 @@ class _Run:
         rest: Recipe,
         out: Path | str | None,
         settings: dict[str, Any],
+        before: Report | None,
         watch: Watch,
         save_every: float,
     ) -> None:
@@ -149,6 +155,9 @@ class _Run:
             "threads": torch.get_num_threads(),
         }
         self.report = Report(self.settings, list(stream.names), evaluation=stream.evaluation, versions=_versions())
+        if before is not None:
+            self.report.phase_seconds = {"E_1": before.train_seconds}
+            self.report.part_seconds, self.report.images = dict(before.part_seconds), before.images
         self.experience = 1  # the one that is being learned
         self.measured: dict[str, Tensor] = {}  # matrices of the report: large, and new at evaluations only
         self.test = _Test(learner.model, stream.test)

@@ -1,8 +1,8 @@
-"""triphase bench: run benchmarks."""
+"""triphase bench: list and run benchmarks."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import torch
 import typer
@@ -10,15 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from triphase import state as files
-from triphase.bench.benchmarks import BENCHMARKS, LEARNERS, Options, find, prepare
+from triphase.bench.benchmarks import BENCHMARKS, NOTATIONS, find
+from triphase.bench.registry import LEARNERS
 from triphase.bench.run import Report, run
+from triphase.bench.setup import Options, prepare
+from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, takes_options
+from triphase.cli.report import report
 from triphase.cli.show import Show, percent, print_json
-from triphase.data.latents import set_budget
-from triphase.errors import InvalidValue
+from triphase.cli.sweep import ablate, sweep
+from triphase.data.latents import set_budget, share
 
 bench = typer.Typer(help="Benchmarks for continual learning.", no_args_is_help=True)
-
-JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
 @bench.command("list")
@@ -36,10 +38,12 @@ def list_benchmarks(as_json: JSON = False) -> None:
                         "first": b.first.to_json(),
                         "rest": b.rest.to_json(),
                         "lr_grid": list(b.lr_grid),
+                        "grids": b.grids,
                         "evaluation": b.evaluation,
                     }
                     for b in BENCHMARKS.values()
                 ],
+                "notations": NOTATIONS,
                 "learners": list(LEARNERS),
             }
         )
@@ -54,133 +58,92 @@ def list_benchmarks(as_json: JSON = False) -> None:
         table.add_row(b.name, b.title, b.backbone, str(b.memory), epochs, ratio, rates)
     console = Console()
     console.print(table)
-    console.print("\nDATASET:A/B-C makes others: A experiences, B classes first, C each after (cifar100:10/10-10).")
-    console.print("folder:A/B-C takes your own photos from --data, one folder per class.")
-    console.print(f"Learners: {', '.join(LEARNERS)}.", highlight=False)
+    console.print("\nOthers are made by")
+    for notation, meaning in NOTATIONS.items():
+        console.print(f"  {notation:<18} {meaning}", highlight=False, soft_wrap=True)
+    console.print("The dataset folder stands for your own photos in --data, one folder per class.", highlight=False)
+    console.print(f"Learners: {NAMES}.", highlight=False)
 
 
 @bench.command("run")
+@takes_options
 def run_benchmark(
-    benchmark: Annotated[str, typer.Argument(help="A name of `triphase bench list`, or DATASET:A/B-C.")],
-    learner: Annotated[str, typer.Option(help=f"One of {', '.join(LEARNERS)}.")] = "tpc",
+    benchmark: Annotated[str, typer.Argument(help="A name or notation of `triphase bench list`.")],
+    options: Options,
+    learner: Annotated[str, typer.Option(help=f"One of {NAMES}.")] = "tpc",
     out: Annotated[Path | None, typer.Option(help="Folder of the run; an unfinished run goes on.")] = None,
-    data: Annotated[Path, typer.Option(envvar="TRIPHASE_DATA", help="Folder of the datasets.")] = Path("data"),
+    data: Data = Path("data"),
     order: Annotated[int, typer.Option(help="Class order; 0 is for tuning, 1 to 3 for results.")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of everything else.")] = 0,
-    epochs: Annotated[int | None, typer.Option(help="Epochs of every experience.")] = None,
-    epochs_scale: Annotated[float, typer.Option(help="Shortens the schedule, to 3 epochs at the least.")] = 1.0,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of the head.")] = None,
-    csf_lr: Annotated[float | None, typer.Option(help="Learning rate of csf; the same if not given.")] = None,
-    memory: Annotated[int | None, typer.Option(help="Samples in the replay memory.")] = None,
-    replay: Annotated[str, typer.Option(help="What the memory holds: raw, latent or none.")] = "raw",
-    latent_dtype: Annotated[Literal["float32", "float16"], typer.Option(help="Of stored latents.")] = "float32",
-    n_mbe: Annotated[int | None, typer.Option(help="Images of the experience in a minibatch.")] = None,
-    n_mbr: Annotated[int | None, typer.Option(help="Images of the memory in a minibatch.")] = None,
-    augment: Annotated[str | None, typer.Option(help="none, flip, crop+flip or rrc+flip.")] = None,
-    trainable: Annotated[Literal["csf", "all"], typer.Option(help="What rivals train.")] = "csf",
-    latents: Annotated[
-        Literal["float32", "float16", "off"], typer.Option(help="How latents of a frozen llf are kept.")
-    ] = "float32",
-    views: Annotated[int, typer.Option(help="Random crops kept per image; 0 draws anew each time.", min=0)] = 0,
-    latent_budget: Annotated[
-        int | None,
-        typer.Option(help="MB of latents in memory, more goes to TMPDIR; a quarter.", min=0),
+    experiences: Annotated[int | None, typer.Option(help="Learn only so many of the first experiences.")] = None,
+    first_from: Annotated[
+        Path | None,
+        typer.Option(help="Take the first experience from this run of finetune with --experiences 1."),
     ] = None,
-    backbone: Annotated[str | None, typer.Option(help="Network instead of the benchmark's own.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
-    weights: Annotated[Path | None, typer.Option(help="File of pre-trained weights.")] = None,
-    norm: Annotated[Literal["bn", "brn"], typer.Option(help="Batch (re)normalisation.")] = "bn",
-    head: Annotated[str, typer.Option(help="fixed (all classes from the start) or incremental.")] = "fixed",
-    bfloat16: Annotated[bool, typer.Option("--bfloat16", help="Compute csf in bfloat16.")] = False,
-    compiled: Annotated[bool, typer.Option("--compile", help="Compile csf with torch.compile.")] = False,
-    per_class: Annotated[int | None, typer.Option(help="Use only so many training images a class.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out photos that cannot be read.")] = False,
-    option: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE of the learner, e.g. t=0.3.")
-    ] = None,
+    option: Set = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; all if not given.")] = None,
+    latent_budget: Budget = None,
+    latent_cache: Annotated[
+        Path | None, typer.Option(help="Folder in which runs over the same images share latents.")
+    ] = None,
     save_every: Annotated[float, typer.Option(help="Seconds between saves; 0 saves every step.")] = 1.0,
     profile: Annotated[bool, typer.Option("--profile", help="Write profile.json: where the time went.")] = False,
     as_json: JSON = False,
 ) -> None:
     """Run one learner on one benchmark; run it again to continue after an interruption."""
-    options = Options(
+    options = replace(
+        options,
         learner=learner,
         order=order,
-        seed=seed,
-        epochs=epochs,
-        epochs_scale=epochs_scale,
-        lr=lr,
-        csf_lr=csf_lr,
-        memory=memory,
-        replay=replay,  # type: ignore[arg-type]  # Options checks it
-        latent_dtype=latent_dtype,
-        n_mbe=n_mbe,
-        n_mbr=n_mbr,
-        augment=augment,
-        trainable=trainable,
-        latents=latents,
-        views=views,
-        backbone=backbone,
-        image_size=image_size,
-        weights=weights,
-        norm=norm,
-        head=head,  # type: ignore[arg-type]  # Options checks it
-        bfloat16=bfloat16,
-        compiled=compiled,
-        per_class=per_class,
-        skip_bad=skip_bad,
-        learner_options=tuple(_option(text) for text in option or ()),
+        experiences=experiences,
+        first_from=first_from,
+        learner_options=parse_sets(option),
     )
     if threads is not None:
         torch.set_num_threads(threads)
     if latent_budget is not None:
         set_budget(latent_budget)
+    share(latent_cache)
     setup = prepare(find(benchmark), options, data)
-    directory = out or Path("runs") / f"{_file_name(benchmark)}-{learner}-order{order}-seed{seed}"
+    directory = out or Path("runs") / f"{_file_name(benchmark)}-{learner}-order{order}-seed{options.seed}"
     with Show(learner, quiet=as_json) as show:
-        report = run(
+        done = run(
             setup.learner,
             setup.stream,
             first=setup.first,
             rest=setup.rest,
             out=directory,
             settings=setup.settings,
+            before=setup.before,
             watch=show.watch,
             save_every=save_every,
         )
     if profile:
-        files.write_json(directory / "profile.json", report.profile)
+        files.write_json(directory / "profile.json", done.profile)
     if as_json:
-        print_json({"run": str(directory), **report.to_json()})
+        print_json({"run": str(directory), **done.to_json()})
     else:
-        _print(directory, report)
+        _print(directory, done)
 
 
-def _print(directory: Path, report: Report) -> None:
-    phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.phase_seconds.items())
+bench.command("sweep")(sweep)
+bench.command("ablate")(ablate)
+bench.command("report")(report)
+
+
+def _print(directory: Path, done: Report) -> None:
+    phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in done.phase_seconds.items())
     table = Table.grid(padding=(0, 2))
-    table.add_row("AMCA", percent(report.amca) + _of(report))
-    table.add_row("final accuracy", percent(report.final_accuracy))
-    table.add_row("training time", f"{report.train_seconds:.1f} s ({phases})")
-    parts = ", ".join(f"{part} {100 * share:.0f} %" for part, share in report.profile["shares"].items())
-    table.add_row("speed", f"{report.profile['images_per_second']:,.0f} images/s ({parts})")
+    table.add_row("AMCA", percent(done.amca) + _of(done))
+    table.add_row("final accuracy", percent(done.final_accuracy))
+    table.add_row("training time", f"{done.train_seconds:.1f} s ({phases})")
+    parts = ", ".join(f"{part} {100 * share:.0f} %" for part, share in done.profile["shares"].items())
+    table.add_row("speed", f"{done.profile['images_per_second']:,.0f} images/s ({parts})")
     table.add_row("run", str(directory))
     Console().print(table, highlight=False)
 
 
-def _of(report: Report) -> str:
-    return f" of {percent(report.ceiling)} that perfect learning would reach" if report.ceiling < 1 else ""
-
-
-def _option(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidValue(f"--set takes NAME=VALUE, got {text!r}.")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+def _of(done: Report) -> str:
+    return f" of {percent(done.ceiling)} that perfect learning would reach" if done.ceiling < 1 else ""
 
 
 def _file_name(benchmark: str) -> str:

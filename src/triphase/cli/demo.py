@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from triphase import state as files
-from triphase.bench.benchmarks import Options, find, prepare
+from triphase.bench.benchmarks import find
 from triphase.bench.run import Report, run
+from triphase.bench.setup import Options, prepare
 from triphase.cli.show import Show, percent, print_json
 
 TITLE = "Digits in 5 experiences of 2 classes, memory of 100 images"
@@ -23,7 +24,7 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False,
 ) -> None:
     """Learn handwritten digits, two new ones at a time: TPC against fine-tuning, replay and joint training."""
-    from triphase.bench.report import rows, write_page  # matplotlib is slow to import; other commands need none
+    from triphase.bench.demo_page import rows, write_page  # matplotlib is slow to import; other commands need none
 
     reports: dict[str, Report] = {}
     options = Options(seed=seed, epochs_scale=epochs_scale)

@@ -18,7 +18,7 @@ class Recipe:
     0.1
     """
 
-    epochs: int = 4
+    epochs: int = 4  # 0: the experience was learned in another run, whose weights were taken over
     lr: float = 0.1  # of the head
     csf_lr: float | None = None  # of csf (and llf where it learns); None: the same as lr
     n_mbe: int = 128  # datapoints of the experience in a minibatch
@@ -33,7 +33,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         augment.parse(self.augment)
-        for name, least in (("epochs", 1), ("n_mbe", 1), ("n_mbr", 0), ("views", 0)):
+        for name, least in (("epochs", 0), ("n_mbe", 1), ("n_mbr", 0), ("views", 0)):
             if getattr(self, name) < least:
                 raise InvalidValue(f"{name} must be at least {least}, got {getattr(self, name)}.")
         for name in ("lr", "csf_lr"):

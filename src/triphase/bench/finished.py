@@ -1,0 +1,111 @@
+"""Finished runs on disk: alone, in folders, or named by the summary of a sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triphase import state as files
+from triphase.bench.run import Report
+from triphase.errors import BadData, CorruptState
+
+SUMMARIES = ("sweep.json", "ablation.json")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run and where it is."""
+
+    path: Path
+    report: Report
+    tuned_here: bool = False  # its hyper-parameters were chosen by its own result
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As recorded; a first experience that another run learned counts as learned here, with its epochs."""
+        settings = dict(self.report.settings)
+        before = settings.pop("first_from", None)
+        return settings | {"first": settings["first"] | {"epochs": before["epochs"]}} if before else settings
+
+    @property
+    def learner(self) -> str:
+        """The learner's name."""
+        return str(self.report.settings.get("learner", "a learner without name"))
+
+    @property
+    def benchmark(self) -> str:
+        """The benchmark's name; a stream of somebody's own goes by its fingerprint."""
+        return str(self.settings.get("benchmark") or f"stream {self.settings['stream'][:8]}")
+
+    @property
+    def occasion(self) -> tuple[int, int]:
+        """Class order and seed: runs of two learners with the same ones saw the same things."""
+        return self.report.settings.get("order", 0), self.report.settings.get("seed", 0)
+
+
+def finished_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Path]]:
+    """The finished runs in some folders, each once, and where unfinished ones are."""
+    finished: dict[Path, Run] = {}
+    unfinished: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            raise BadData(f"There is no folder {path}; give folders that `triphase bench run` or `sweep` wrote.")
+        for directory, tuned_here in _runs_in(path):
+            if not (directory / "report.json").exists():
+                unfinished.append(directory)
+                continue
+            run = Run(directory, read_report(directory), tuned_here)
+            if run.settings.get("experiences") != 1:  # a beginning that other runs share is no result
+                finished.setdefault(directory.resolve(), run)
+    if not finished:
+        where = ", ".join(map(str, paths))
+        still = f" ({len(unfinished)} unfinished)" if unfinished else ""
+        raise BadData(f"There is no finished run in {where}{still}; `triphase bench run ... --out RUN` makes one.")
+    return list(finished.values()), unfinished
+
+
+def read_report(directory: Path) -> Report:
+    """The report of a finished run."""
+    path = directory / "report.json"
+    document = files.read_json(path)
+    try:
+        report = Report.from_json(document)
+        for needed in ("first", "rest", "stream"):
+            report.settings[needed]
+        if not math.isfinite(report.amca + report.final_accuracy):
+            raise ValueError("its accuracy is no number")
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise CorruptState(
+            f"{path} is not a report that this version can read ({error!r}); run {directory} again."
+        ) from error
+    return report
+
+
+def _runs_in(path: Path) -> Iterator[tuple[Path, bool]]:
+    """The runs in a folder, each with whether its own result chose its hyper-parameters."""
+    summaries = [path / name for name in SUMMARIES if (path / name).exists()]
+    if (path / "report.json").exists() or (path / "settings.json").exists():
+        yield path, False
+    elif summaries:
+        for summary in summaries:
+            yield from _runs_of_sweep(summary)
+    else:
+        for below in sorted(child for child in path.iterdir() if child.is_dir()):
+            yield from _runs_in(below)
+
+
+def _runs_of_sweep(summary: Path) -> Iterator[tuple[Path, bool]]:
+    """The test runs of each learner or ablation; the best of a grid where the tuning order is all that was run."""
+    try:
+        for parts in files.read_json(summary)["benchmarks"].values():
+            for part in parts.values():
+                tests = [test for column in part.get("columns", {"": part}).values() for test in column["tests"]]
+                yield from ((summary.parent / test["run"], False) for test in tests)
+                if not tests:
+                    chosen = [cell for cell in part.get("grid", ()) if cell["setting"] == part.get("chosen")]
+                    yield from ((summary.parent / cell["run"], True) for cell in chosen)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CorruptState(f"{summary} is not the summary of a sweep ({error!r}); run the sweep again.") from error

@@ -1,0 +1,103 @@
+"""The learners by name: how each is made, what it needs, and what of it is searched."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from triphase.bench.benchmarks import Grid
+from triphase.data.memory import Memory
+from triphase.errors import InvalidValue
+from triphase.learners import AR1, NCM, SLDA, TPC, Anchored, BiC, DERpp, FineTune, Joint, Learner, RanPAC
+from triphase.models import SplitClassifier
+
+SET_BY_US = ("model", "memory", "seed", "pretrained")  # arguments of learners that are not theirs to set
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One learner: its class, and how a benchmark deals with it."""
+
+    make: Callable[..., Learner]
+    memory: Literal["needed", "optional", "unused"]
+    lr: Literal["searched", "if asked", "unused"] = "searched"  # if asked: by --grid lr only
+    plain_first: bool = False  # trains E_1, if it trains it at all, with plain cross-entropy: learners share that
+    open_choices: Grid = field(default_factory=dict)  # what the rival's own papers and code disagree on (SPEC 9.5)
+
+
+LEARNERS: dict[str, Kind] = {
+    "tpc": Kind(TPC, "optional"),
+    "anchored": Kind(Anchored, "optional"),
+    "ar1": Kind(AR1, "optional", plain_first=True, open_choices={"mean": ("global", "class")}),
+    "bic": Kind(BiC, "needed"),
+    "derpp": Kind(DERpp, "needed", plain_first=True),
+    "finetune": Kind(FineTune, "unused", plain_first=True),
+    "replay": Kind(FineTune, "needed", plain_first=True),
+    "joint": Kind(Joint, "unused", lr="if asked"),
+    "ncm": Kind(NCM, "unused", lr="unused", plain_first=True),
+    "slda": Kind(SLDA, "unused", lr="unused", plain_first=True),
+    "ranpac": Kind(RanPAC, "unused", lr="unused", plain_first=True),
+}
+
+
+def kind_of(name: str) -> Kind:
+    """The learner of that name.
+
+    >>> kind_of("replay").memory
+    'needed'
+    """
+    if name not in LEARNERS:
+        raise InvalidValue(f"No learner is called {name!r}; there are {', '.join(LEARNERS)}.")
+    return LEARNERS[name]
+
+
+def shares_first(name: str, own: Mapping[str, Any], *, pretrained: bool) -> bool:
+    """Whether E_1 is trained, and by plain cross-entropy alone, so that one run of it serves several learners."""
+    kind = kind_of(name)
+    trained = kind.lr != "unused" or not pretrained  # closed forms take a pre-trained network as it is
+    return kind.plain_first and trained and own.get("logits") != "online"  # online: something is stored meanwhile
+
+
+@cache
+def own_options(name: str) -> tuple[str, ...]:
+    """The options that a learner has beside those of the benchmark.
+
+    >>> own_options("slda")
+    ('shrinkage',)
+    """
+    return tuple(option for option in inspect.signature(kind_of(name).make).parameters if option not in SET_BY_US)
+
+
+def check_options(name: str, own: Mapping[str, Any]) -> None:
+    """Refuse options that the learner does not have, and list those it has."""
+    allowed = own_options(name)
+    unknown = [option for option in own if option not in allowed]
+    if unknown:
+        raise InvalidValue(
+            f"The learner {name} has no option {', '.join(unknown)}; it has {', '.join(allowed) or 'none'}."
+        )
+
+
+def make_learner(
+    name: str,
+    model: SplitClassifier,
+    memory: Memory | None,
+    own: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    pretrained: bool = True,
+) -> Learner:
+    """The learner of that name, with options of its own."""
+    kind = kind_of(name)
+    check_options(name, own)
+    if kind.memory == "unused":
+        memory = None
+    elif kind.memory == "needed" and memory is None:
+        raise InvalidValue(f"The learner {name} needs a memory; give --memory, or take finetune.")
+    try:
+        return kind.make(model, memory, seed=seed, pretrained=pretrained, **own)
+    except TypeError as error:
+        raise InvalidValue(f"The learner {name} refuses its options: {error}.") from error

@@ -1,0 +1,267 @@
+"""What makes a benchmark a run: options, data, model and learner."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from triphase.bench import first as first_experience
+from triphase.bench.benchmarks import BENCHMARKS, Benchmark
+from triphase.bench.registry import check_options, kind_of, make_learner, shares_first
+from triphase.bench.run import Report
+from triphase.bench.streams import class_order, lessons_with_repetition, load
+from triphase.data import sources
+from triphase.data.memory import Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Stream, class_incremental, joint, per_class, stream
+from triphase.errors import BadData, InvalidValue
+from triphase.learners import TPC, Learner
+from triphase.models import SplitClassifier, build, rebuild_batchnorm
+
+CALIBRATION_IMAGES = 256
+STAGE2_EPOCHS = 8  # of BiC, where the benchmark has no grid of its own
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may change about a benchmark; None keeps the benchmark's own value."""
+
+    learner: str = "tpc"
+    order: int = 0
+    seed: int = 0
+    epochs_scale: float = 1.0
+    epochs: int | None = None
+    lr: float | None = None
+    csf_lr: float | None = None
+    n_mbe: int | None = None
+    n_mbr: int | None = None
+    augment: str | None = None
+    weight_decay: float | None = None
+    trainable: Literal["csf", "all"] = "csf"
+    latents: Literal["float32", "float16", "off"] = "float32"
+    views: int = 0
+    memory: int | None = None
+    replay: Literal["raw", "latent", "none"] = "raw"
+    latent_dtype: Literal["float32", "float16"] = "float32"
+    backbone: str | None = None
+    image_size: int | None = None
+    weights: Path | None = None
+    norm: Literal["bn", "brn"] = "bn"
+    head: Literal["fixed", "incremental"] = "fixed"
+    bfloat16: bool = False
+    compiled: bool = False
+    per_class: int | None = None
+    experiences: int | None = None  # only so many of the first ones
+    first_from: Path | None = None  # a run over E_1 alone whose weights are taken over
+    skip_bad: bool = False  # leave out photos that cannot be read
+    learner_options: tuple[tuple[str, Any], ...] = ()  # keyword arguments of the learner's class
+
+    def __post_init__(self) -> None:
+        check_options(self.learner, self.own)
+        if not 0 < self.epochs_scale < math.inf:
+            raise InvalidValue(f"--epochs-scale must be above 0 and finite, got {self.epochs_scale}.")
+        for name in ("epochs", "per_class", "image_size", "experiences"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidValue(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        for name, allowed in (("replay", ("raw", "latent", "none")), ("head", ("fixed", "incremental"))):
+            if getattr(self, name) not in allowed:
+                raise InvalidValue(f"--{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}.")
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The learner's own options by name."""
+        return dict(self.learner_options)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that `run` needs."""
+
+    learner: Learner
+    stream: Stream
+    first: Recipe
+    rest: Recipe
+    settings: dict[str, Any]
+    before: Report | None = None  # of the run that learned the first experience, if another one did
+
+
+def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
+    """Load the data and build model and learner, all as the benchmark says unless an option says otherwise."""
+    kind = kind_of(options.learner)
+    size = options.image_size or benchmark.image_size
+    source = make_stream(benchmark, options, data, size)
+    capacity = benchmark.memory if options.memory is None else options.memory
+    if options.replay == "none" or kind.memory == "unused":
+        capacity = 0
+    first, rest = recipes(benchmark, options, source, capacity)
+    weights = _weights(benchmark, options, data)
+    model = _model(benchmark, options, size, source, weights)  # calibrated on E_1, for joint training too
+    settings = {"benchmark": benchmark.name, "order": options.order, "image_size": size}
+    settings |= {"backbone": options.backbone or benchmark.backbone, "norm": options.norm, "head": options.head}
+    settings |= {"per_class": options.per_class, "epochs_scale": options.epochs_scale}
+    settings |= {"bfloat16": options.bfloat16, "compiled": options.compiled}
+    settings |= {"weights": None if weights is None else _digest(weights)}
+    before = None
+    if options.first_from is not None:
+        before, first = _learned_before(benchmark, options, source, first, settings, model)
+        learned = first_experience.digest(options.first_from / "weights.safetensors")
+        settings |= {"first_from": {"weights": learned, "epochs": before.settings["first"]["epochs"]}}
+    if options.experiences is not None:
+        source = _beginning(source, options.experiences)
+        settings |= {"experiences": options.experiences}
+    if options.learner == "joint":
+        source = joint(source)
+        model.grow(source.n_classes or 0)
+    dtype = torch.float16 if options.latent_dtype == "float16" else torch.float32
+    store: Literal["raw", "latent"] = "latent" if options.replay == "latent" else "raw"
+    memory = Memory(capacity, seed=options.seed, store=store, dtype=dtype) if capacity else None
+    if memory is not None:
+        memory.check_room(len(source.names))
+    own = _default_options(benchmark, options) | options.own
+    learner = make_learner(options.learner, model, memory, own, seed=options.seed, pretrained=benchmark.pretrained)
+    if isinstance(learner, TPC):  # refuse too few epochs here, before a run is begun
+        for recipe in (first, rest):
+            learner.epochs(recipe.epochs, novel=True)
+    model.accelerate(bfloat16=options.bfloat16, compiled=options.compiled)
+    return Setup(learner, source, first, rest, settings, before)
+
+
+def recipes(benchmark: Benchmark, options: Options, source: Stream, capacity: int) -> tuple[Recipe, Recipe]:
+    """The recipes of the first and of the later experiences."""
+    both: list[Recipe] = []
+    for recipe in (benchmark.first, benchmark.rest):
+        epochs = options.epochs or scaled(recipe.epochs, options.epochs_scale, least=3)
+        patient = recipe.lr_schedule == "patience"  # the first rate of from-scratch training is not searched
+        changes: dict[str, Any] = {"epochs": epochs, "trainable": options.trainable}
+        changes |= {"latents": options.latents, "views": options.views}
+        changes |= {"lr": options.lr} if options.lr is not None and not patient else {}
+        changes |= {"csf_lr": options.csf_lr} if options.csf_lr is not None and not patient else {}
+        for name in ("augment", "weight_decay"):
+            changes |= {name: getattr(options, name)} if getattr(options, name) is not None else {}
+        both.append(replace(recipe, **changes))
+    first, rest = both
+    if benchmark.name not in BENCHMARKS and len(source.experiences) > 1:
+        n_mbe, n_mbr = minibatch_ratio(len(source.experiences[1].images), capacity, first.n_mbe)
+        rest = replace(rest, n_mbe=n_mbe, n_mbr=n_mbr)
+    if capacity == 0:
+        rest = replace(rest, n_mbe=rest.n_mbe + rest.n_mbr, n_mbr=0)
+    changes = {name: value for name in ("n_mbe", "n_mbr") if (value := getattr(options, name)) is not None}
+    return first, replace(rest, **changes)
+
+
+def minibatch_ratio(n_s: int, n_replay: int, n_mb: int) -> tuple[int, int]:
+    """n_mbe : n_mbr = n_s : n_replay (Eq. 12).
+
+    >>> minibatch_ratio(2400, 1500, 256)
+    (158, 98)
+    """
+    n_mbe = min(max(1, round(n_mb * n_s / (n_s + n_replay))), n_mb)
+    return n_mbe, n_mb - n_mbe
+
+
+def make_stream(benchmark: Benchmark, options: Options, data: Path, size: int) -> Stream:
+    """The stream of a benchmark in one of its class orders."""
+    fixed = options.head == "fixed"
+    if benchmark.shape is None:
+        lessons, test, names = sources.core50_nicv2(data, options.order, size)
+        return stream(lessons, test, names, n_classes=len(names) if fixed else None, evaluation="all")
+    train, test, names = load(benchmark.dataset, data, size, options.skip_bad)
+    if options.per_class is not None:
+        train = per_class(train, options.per_class)
+    order = class_order(benchmark.dataset, len(names), options.order)
+    if benchmark.repetition:
+        lessons = lessons_with_repetition(train, names, order, benchmark.shape, options.order)
+        n_classes = len(names) if fixed else None
+        return stream(lessons, test, names, n_classes=n_classes, evaluation=benchmark.evaluation)
+    n_experiences, first, then = benchmark.shape
+    return class_incremental(
+        train,
+        test,
+        names,
+        first=first,
+        then=then,
+        order=order,
+        n_experiences=n_experiences,
+        known_size=fixed,
+        evaluation=benchmark.evaluation,
+        evaluate_after=benchmark.evaluate_after,
+    )
+
+
+def _learned_before(
+    benchmark: Benchmark,
+    options: Options,
+    source: Stream,
+    first: Recipe,
+    settings: dict[str, Any],
+    model: SplitClassifier,
+) -> tuple[Report, Recipe]:
+    """Take over E_1 from another run; what is left of its recipe is no epoch at all."""
+    assert options.first_from is not None
+    if not shares_first(options.learner, options.own, pretrained=benchmark.pretrained):
+        raise InvalidValue(
+            f"The learner {options.learner} does not train its first experience by plain cross-entropy alone, "
+            "so no other run can do it; leave out --first-from."
+        )
+    expected = {"learner": "finetune", "experiences": 1, **settings, "first": first.to_json()}
+    expected |= {"seed": options.seed, "pretrained": benchmark.pretrained}
+    expected |= {"stream": _beginning(source, 1).fingerprint}
+    return first_experience.take_over(model, options.first_from, expected), replace(first, epochs=0)
+
+
+def _beginning(source: Stream, n: int) -> Stream:
+    """The first n experiences, evaluated at the end of them too; the head is that of the whole stream."""
+    n = min(n, len(source.experiences))
+    points = sorted({*(i for i in source.evaluate_after if i < n), n})
+    return replace(source, experiences=source.experiences[:n], evaluate_after=tuple(points))
+
+
+def scaled(epochs: int, scale: float, least: int = 1) -> int:
+    """A schedule shortened or lengthened by --epochs-scale.
+
+    >>> scaled(35, 0.1), scaled(4, 0.1, least=3)
+    (4, 3)
+    """
+    return max(least, round(epochs * scale))
+
+
+def _default_options(benchmark: Benchmark, options: Options) -> dict[str, Any]:
+    """Options of a learner that follow from the benchmark: BiC's second stage is part of its schedule."""
+    if options.learner != "bic":
+        return {}
+    grid = benchmark.grids.get("bic", {}).get("stage2_epochs", (STAGE2_EPOCHS,))
+    return {"stage2_epochs": scaled(grid[len(grid) // 2], options.epochs_scale)}
+
+
+def _weights(benchmark: Benchmark, options: Options, data: Path) -> Path | None:
+    """The file of pre-trained weights: the one named, or the benchmark's own if it is in the data folder."""
+    own = options.backbone in (None, benchmark.backbone) and benchmark.weights
+    found = data / benchmark.weights
+    return found if options.weights is None and own and found.exists() else options.weights
+
+
+def _digest(path: Path) -> str:
+    """Two files of weights are the same exactly if this is."""
+    if not path.is_file():
+        raise BadData(f"There is no file of weights at {path}; check --weights.")
+    return first_experience.digest(path)
+
+
+def _model(
+    benchmark: Benchmark, options: Options, size: int, source: Stream, weights: Path | None
+) -> SplitClassifier:
+    name = options.backbone or benchmark.backbone
+    arguments: dict[str, Any] = {"image_size": size, "weights": weights, "seed": options.seed, "norm": options.norm}
+    if name == "small_cnn":  # the one network that also takes grey images
+        arguments["channels"] = source.experiences[0].images.read(torch.tensor([0])).shape[1]
+    model = build(name, source.n_classes or 0, **arguments)
+    if name.startswith("mobilenet") and weights is not None:
+        images = source.experiences[0].images
+        some = torch.linspace(0, len(images) - 1, min(CALIBRATION_IMAGES, len(images))).long()
+        rebuild_batchnorm(model, images.read(some))
+    return model

@@ -1,0 +1,112 @@
+"""Where the images of a benchmark come from, and the order in which its classes arrive."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from triphase.data import sources
+from triphase.data.images import Images
+from triphase.data.streams import seeded_order
+from triphase.errors import BadData, InvalidValue, TriphaseWarning
+from triphase.randomness import generator, keys
+
+
+def class_order(dataset: str, n_classes: int, order: int) -> Sequence[int]:
+    """Class orders by published seeds; order 0 of CIFAR-100 is iCaRL's, of digits 0 to 9.
+
+    >>> class_order("cifar100", 100, 0)[:5]
+    [68, 56, 78, 8, 23]
+    """
+    if dataset == "core50":
+        return sources.core50_41_order(order)
+    if dataset == "cifar100" and order == 0:
+        classes = np.arange(n_classes)
+        np.random.RandomState(1993).shuffle(classes)
+        return [int(c) for c in classes]
+    return list(range(n_classes)) if dataset == "digits" and order == 0 else seeded_order(n_classes, order)
+
+
+def load(dataset: str, data: Path, size: int, skip_bad: bool) -> tuple[Images, Images, list[str]]:
+    """Training images, test images and class names of a dataset."""
+    if dataset == "folder":
+        photos = sources.folder(data, size, skip_bad=skip_bad)
+        if photos.skipped:
+            count = f"{len(photos.skipped)} of {len(photos.skipped) + len(photos.images)}"
+            warnings.warn(
+                f"{count} photos cannot be read and were left out, the first is {photos.skipped[0]}.",
+                TriphaseWarning,
+                stacklevel=2,
+            )
+        return *_held_out(photos.images, photos.names), photos.names
+    if dataset == "digits":
+        train, test, names = sources.digits()
+    elif dataset == "cifar100":
+        train, test, names = sources.cifar100(data)
+    elif dataset == "core50":
+        return sources.core50_classes(data, size)
+    else:
+        return sources.imagenet(data, size=round(size * 256 / 224))
+    return train.resized(size), test.resized(size), names
+
+
+def lessons_with_repetition(
+    train: Images, names: Sequence[str], order: Sequence[int], shape: tuple[int, int, int], seed: int
+) -> list[Images]:
+    """NIC: the first B classes, then lessons of C classes that are new or come back, each time with new images.
+
+    Every class is cut into about as many pieces, at least two; new classes enter one after the other, and the
+    other pieces of a class lie anywhere after its first.
+    """
+    lessons = _visits(order, shape, seed)
+    pieces: dict[int, list[torch.Tensor]] = {}
+    for label in order:
+        members = (train.labels == label).nonzero().view(-1)
+        n = sum(label in lesson for lesson in lessons)
+        if n > len(members):
+            raise InvalidValue(f"Class {names[label]} has {len(members)} images for {n} lessons; ask for fewer.")
+        shuffled = members[torch.randperm(len(members), generator=generator(seed, "deal", label))]
+        pieces[label] = list(shuffled.tensor_split(n))
+    return [train.select(torch.cat([pieces[label].pop() for label in sorted(lesson)])) for lesson in lessons]
+
+
+def _visits(order: Sequence[int], shape: tuple[int, int, int], seed: int) -> list[list[int]]:
+    """The classes of each lesson."""
+    n, first, then = shape
+    n_classes, places = len(order), first + then * (n - 1)
+    if max(first, then) > n_classes or places < 2 * n_classes:
+        least = 1 + -(-(2 * n_classes - first) // then)
+        raise InvalidValue(
+            f"nic-{n}/{first}-{then} has {places} places, but each of {n_classes} classes comes at least twice and "
+            f"once in a lesson; ask for at most {n_classes} classes at a time and at least {max(2, least)} lessons."
+        )
+    draw = generator(seed, "repetition")
+    pieces: list[tuple[float, int]] = []  # when, and of which class
+    for i, label in enumerate(order):
+        enter = max(0, i - first + 1) / (n_classes - first + 1)
+        again = enter + (1 - enter) * torch.rand(places // n_classes + (i < places % n_classes) - 1, generator=draw)
+        pieces += [(enter, label), *((when, label) for when in again.tolist())]
+    queue = [label for _, label in sorted(pieces, key=lambda piece: piece[0])][first:]
+    lessons = [list(order[:first])]
+    for _ in range(n - 1):
+        lesson = list(dict.fromkeys(queue))[:then]  # a class twice in a lesson waits for the next one
+        for label in lesson:
+            queue.remove(label)
+        lessons.append(lesson)
+    return lessons
+
+
+def _held_out(images: Images, names: list[str]) -> tuple[Images, Images]:
+    """One photo in five of each class, drawn by its id, is for testing; the rest is for training."""
+    tested = torch.zeros(len(images), dtype=torch.bool)
+    for label in images.labels.unique().tolist():
+        members = (images.labels == label).nonzero().view(-1)
+        if len(members) < 2:
+            raise BadData(f"Class {names[label]} has one photo only; give at least 2, one of them for testing.")
+        by_key = members[keys(0, images.ids[members]).argsort()]
+        tested[by_key[: max(1, len(members) // 5)]] = True
+    return images.select((~tested).nonzero().view(-1)), images.select(tested.nonzero().view(-1))
