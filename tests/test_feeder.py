@@ -15,7 +15,7 @@ from triphase.data import augment
 from triphase.data.feeder import Feeder, Minibatch
 from triphase.data.images import Images
 from triphase.data.latents import CHUNK, encode, features, latents, pack, unpack
-from triphase.data.memory import Memory
+from triphase.data.memory import HELD_OUT, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.models import SplitClassifier, linear_head
@@ -375,3 +375,36 @@ def test_balanced_epoch_follows_the_memory_when_it_grows() -> None:
     feeder.remember()
     slots = torch.cat([mb.slots for mb in feeder.balanced(grid(1, feeder.n_balanced))])
     assert sorted(slots.tolist()) == list(range(len(memory)))
+
+
+def test_held_out_images_are_never_drawn_but_enter_the_memory_as_such() -> None:
+    images = tiny_images()
+    held = torch.zeros(len(images), dtype=torch.bool)
+    held[::4] = True
+    hashes = torch.arange(len(images)) * 7
+    experience = Experience(1, images, held, {"hash": hashes})
+    memory = Memory(100)
+    feeder = Feeder(tiny_model(), experience, memory, Recipe(n_mbe=8), seed=0)
+    rows = torch.cat([mb.rows for mb in feeder.mixed([(0, step) for step in range(feeder.n_mixed)])])
+    assert sorted(rows.tolist()) == (~held).nonzero().view(-1).tolist()
+    assert len(experience.training) == int((~held).sum())
+    feeder.remember()
+    assert set(memory["id"][memory.slots(HELD_OUT)].tolist()) == set(images.ids[held].tolist())
+    assert torch.equal(memory["hash"], memory["id"] * 7)
+    replayed = feeder.balanced([(0, step) for step in range(feeder.n_balanced)])
+    drawn = torch.cat([mb.slots for mb in replayed])
+    assert not torch.isin(drawn, memory.slots(HELD_OUT)).any()
+
+
+def test_plain_latents_of_experience_and_memory_are_those_without_augmentation() -> None:
+    model = tiny_model()
+    model.freeze("llf")
+    for augmentation in ("flip", "crop+flip"):
+        memory = Memory(100)
+        recipe = Recipe(n_mbe=8, augment=augmentation)
+        feeder = Feeder(model, Experience(1, tiny_images()), memory, recipe, seed=0)
+        plain = unpack(latents(model, tiny_images()))
+        assert torch.equal(feeder.plain(torch.tensor([3, 1])), plain[[3, 1]])
+        feeder.remember()
+        rows = [int((tiny_images().ids == i).nonzero()) for i in memory["id"]]
+        assert torch.equal(feeder.held(torch.arange(len(memory))), plain[rows])

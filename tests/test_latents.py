@@ -162,3 +162,48 @@ def test_encoding_in_half_precision_rounds_the_single_precision_values() -> None
     x = tiny_images().read(torch.arange(20))
     single, half = (encode(model, 20, x.__getitem__, dtype=dtype) for dtype in (torch.float32, torch.float16))
     assert torch.equal(single.half(), half)
+
+
+def test_shared_latents_are_computed_once_and_depend_on_all_that_matters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FOLDER", None)
+    module.share(tmp_path / "shared")
+    calls: list[int] = []
+    original = module.encode
+
+    def counted(*arguments: object, **options: object) -> Tensor:
+        calls.append(1)
+        return original(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "encode", counted)
+    images, model = tiny_images(), tiny_model()
+    model.eval()
+    first = module.views_of(model, images, 2, torch.float32)
+    assert torch.equal(module.views_of(model, images, 2, torch.float32), first) and len(calls) == 1
+    module.views_of(model, images, 1, torch.float32)  # other views
+    module.views_of(model, images.select(torch.arange(5)), 2, torch.float32)  # other images
+    module.views_of(model, images.resized(12), 2, torch.float32)  # another size
+    with torch.no_grad():
+        next(iter(model.llf.parameters())).add_(1)
+    assert not torch.equal(module.views_of(model, images, 2, torch.float32), first)  # another llf
+    assert len(calls) == 5
+    for path in (tmp_path / "shared").iterdir():
+        path.write_bytes(path.read_bytes()[:50])
+    module.views_of(model, images, 2, torch.float32)  # a damaged file is made again
+    assert len(calls) == 6
+
+
+def test_inside_recalling_the_same_images_pass_llf_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    original = module.encode
+    monkeypatch.setattr(module, "encode", lambda *a, **o: calls.append(1) or original(*a, **o))
+    images, model = tiny_images(), tiny_model()
+    with module.recalling():
+        whole = module.views_of(model, images, 2, torch.float32)
+        part = module.views_of(model, images.select(torch.tensor([4, 2])), 1, torch.float32)
+        assert torch.equal(part, whole[[4, 2], :1]) and len(calls) == 1
+        module.views_of(tiny_model(), images, 1, torch.float32)  # another network
+        assert len(calls) == 2
+    module.views_of(model, images, 2, torch.float32)
+    assert len(calls) == 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from triphase import state as files
-from triphase.data.memory import Memory
+from triphase.data.memory import HELD_OUT, Memory
 from triphase.errors import InvalidValue
 from triphase.randomness import keys
 
@@ -311,3 +311,41 @@ def test_nothing_offered_changes_nothing() -> None:
     give(memory, [], cached=True)
     give(memory, [2, 1], cached=True)
     assert memory["id"].tolist() == [1, 2] and torch.equal(memory.cache["z"], torch.tensor([-1.0, -2.0]))
+
+
+def test_released_samples_are_those_with_the_lowest_keys_and_training_ones_never_come_back() -> None:
+    memory = Memory(20, seed=0)
+    y, ids = torch.arange(20) % 2, torch.arange(20)
+    held = torch.zeros(20, dtype=torch.int8)
+    held[:10] = HELD_OUT
+    memory.add(y, ids, lambda rows: {"x": torch.zeros(len(rows), 1, 2, 2, dtype=torch.uint8), "split": held[rows]})
+    memory.release(3)
+    for label in (0, 1):
+        mine = memory["y"] == label
+        kept = memory["key"][mine & (memory["split"] == HELD_OUT)]
+        was_held = torch.isin(memory["id"], torch.arange(10)) & mine
+        assert sorted(kept.tolist()) == sorted(memory["key"][was_held].tolist())[-3:]
+    memory.release(9)
+    assert len(memory.slots(HELD_OUT)) == 6
+
+
+def test_a_forgotten_class_leaves_nothing_and_the_others_move_up() -> None:
+    memory = Memory(6, seed=0)
+    y, ids = torch.arange(30) % 3, torch.arange(30)
+    pixels = (y * 10).to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 2, 2)
+    memory.add(y, ids, lambda rows: {"x": pixels[rows]})
+    memory.forget(1)
+    assert memory.counts() == {0: 2, 1: 2}
+    assert set(memory["x"].flatten().tolist()) == {0, 20}
+    assert not (memory["id"] % 3 == 1).any()
+    assert set(memory.state_dict()["floor"]) == {"0", "1"}
+
+
+def test_discarded_samples_are_gone_and_make_room() -> None:
+    memory = Memory(4, seed=0)
+    read = lambda rows: {"x": torch.zeros(len(rows), 1, 1, 1, dtype=torch.uint8)}  # noqa: E731
+    memory.add(torch.zeros(4, dtype=torch.long), torch.arange(4), read)
+    memory.discard(torch.tensor([1, 2, 99]))
+    assert sorted(memory["id"].tolist()) == [0, 3]
+    memory.add(torch.zeros(2, dtype=torch.long), torch.tensor([7, 8]), read)
+    assert sorted(memory["id"].tolist()) == [0, 3, 7, 8]

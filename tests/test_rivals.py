@@ -450,3 +450,10 @@ def test_images_in_memory_do_not_depend_on_the_learner() -> None:
             learner.learn(experience, REST)
         held.append(sorted(learner.memory["id"].tolist()))
     assert all(ids == held[0] for ids in held)
+
+
+def test_ranpac_solves_with_a_larger_ridge_where_the_chosen_one_is_too_small_for_the_precision() -> None:
+    learner = RanPAC(tiny_model(), n_projected=60, ridge=1e-8)
+    f, y = torch.ones(5, 16) * torch.arange(1, 6).view(-1, 1) * 100, torch.tensor([0, 0, 1, 1, 1])
+    learner.add(f, y)
+    assert torch.isfinite(learner.W).all()

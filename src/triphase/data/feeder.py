@@ -62,11 +62,12 @@ class Feeder:
         recipe: Recipe,
         *,
         seed: int,
-        held_out: Tensor | None = None,  # (n_i,) bool: images of the experience that are not trained on
+        held_out: Tensor | None = None,  # (n_i,) bool: not trained on; None: as the experience says
     ) -> None:
         self.model, self.experience, self.memory = model, experience, memory
         self.recipe, self.seed = recipe, seed
-        self._rows = torch.arange(len(experience.images)) if held_out is None else (~held_out).nonzero().view(-1)
+        apart = experience.held_out if held_out is None else held_out
+        self._rows = torch.arange(len(experience.images)) if apart is None else (~apart).nonzero().view(-1)
         self._dtype = torch.float16 if recipe.latents == "float16" else torch.float32
         finite = augment.n_views(recipe.augment)
         self._kept_crops = finite is None and recipe.views > 0
@@ -143,10 +144,13 @@ class Feeder:
         images, latent = self.experience.images, self.memory.store == "latent"
 
         def read(rows: Tensor) -> dict[str, Tensor]:
+            columns = {name: column[rows] for name, column in self.experience.columns.items()}
+            if self.experience.held_out is not None:
+                columns["split"] = self.experience.held_out[rows].to(torch.int8)
             if latent:
-                return {"z": self._plain_latents(rows)} | more(rows)
+                return {"z": self._plain_latents(rows)} | columns | more(rows)
             crops = {"views": self._current()[rows]} if self._views and self._kept_crops else {}
-            return {"x": images.read(rows)} | crops | more(rows)
+            return {"x": images.read(rows)} | crops | columns | more(rows)
 
         def read_cache(rows: Tensor) -> dict[str, Tensor]:
             return {"z": self._current()[rows]}

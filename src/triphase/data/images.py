@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
+from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,6 +28,21 @@ Reader = Callable[[Tensor], Tensor]  # row numbers (int64) -> uint8 NCHW
 NOT_DECODED = frozenset({"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"})
 # Photos that Pillow cannot read by itself: they are refused by name rather than passed over.
 FOREIGN_SUFFIXES = frozenset({".heic", ".heif"})
+# How JPEG, PNG, GIF, WebP, BMP and AVIF begin.
+PHOTO = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0{4}|.{4}ftypavi[fs]", re.DOTALL)
+TIFF = (b"II*\0", b"MM\0*")  # raw files of cameras too, which have suffixes of their own and hold a thumbnail
+LARGE = 1 << 24  # pixels of an image that is decoded while no other large one is, so that memory stays bounded
+_one_large = Lock()
+ORIENTATION = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 class Images:
@@ -119,41 +138,97 @@ def resize(pixels: Tensor, size: int) -> Tensor:
 
 
 def decode(path: Path, size: int) -> Tensor:
-    """One file as uint8 (3, size, size): turned as its EXIF says, scaled to cover, centre-cropped.
+    """One file as uint8 (3, size, size), whatever its suffix; see `square`.
 
-    Transparency is laid on white, as viewers show it; 16-bit grey is scaled to 8 bits; of an animation
-    the first frame counts. Whatever cannot be decoded to the end is BadData.
+    A JPEG is decoded at the smallest fraction that still covers the square, so it may be of any size; other
+    images may have as many pixels as Pillow's MAX_IMAGE_PIXELS (89 million). Whatever is larger, or cannot be
+    decoded to the end, is BadData.
     """
     try:
-        with Image.open(path, formats=_formats()) as image:
-            if image.format in ("JPEG", "MPO"):
-                image.draft("RGB", (size, size))  # decodes at the smallest fraction that still covers
-            square = ImageOps.fit(_rgb(_upright(image)), (size, size), Image.Resampling.BICUBIC)
+        with _open(path) as image:
+            full = image.size
+            image.draft("RGB", (size, size))  # only JPEG knows how; a progressive one is held in full all the same
+            pixels = _check_pixels(*(full if image.info.get("progressive") else image.size))
+            guard: AbstractContextManager[object] = _one_large if pixels > LARGE else nullcontext()
+            with guard:
+                return square(image, size)
     except Exception as error:  # damaged files make Pillow's parsers raise almost anything
-        raise BadData(f"{path} cannot be read as an image ({error}); mend or remove it.") from error
-    return torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()
+        if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
+            remedy = "save a smaller copy, or a JPEG that is not progressive"
+        else:
+            remedy = "export it as JPEG" if path.suffix.lower() in FOREIGN_SUFFIXES else "mend or remove it"
+        raise BadData(f"{printable(path)} cannot be read as an image ({error}); {remedy}.") from error
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF says; damaged EXIF is ignored."""
-    image.load()  # damage to the pixels raises here, so below only EXIF can be at fault
+def square(image: Image.Image, size: int) -> Tensor:
+    """A picture as uint8 (3, size, size): turned as its EXIF says, scaled to cover, centre-cropped.
+
+    Transparency is laid on white, as viewers show it; 16-bit grey is scaled to 8 bits; of an animation
+    the first frame counts.
+
+    >>> square(Image.new("L", (3, 5), 7), 2).shape
+    torch.Size([3, 2, 2])
+    """
+    image.load()
+    small = ImageOps.fit(_eight_bits(image), (size, size), Image.Resampling.BICUBIC)
+    if small.mode == "RGBA":
+        small = Image.alpha_composite(Image.new("RGBA", small.size, "white"), small)
+    turn = _turn(image)
+    if turn is not None:
+        small = small.transpose(turn)
+    return torch.from_numpy(np.array(small.convert("RGB"))).permute(2, 0, 1).contiguous()
+
+
+def printable(path: Path) -> str:
+    """A path for a message: bytes that are no UTF-8 would make printing fail."""
+    return os.fsencode(path).decode(errors="replace")
+
+
+def _open(path: Path) -> Image.Image:
+    """The file as an image whose pixels are not decoded yet."""
+    with open(path, "rb") as file:
+        start = file.read(3)
+    # Not by Image.open, which refuses large JPEGs before they can be asked for a fraction.
+    return JpegImageFile(path) if start == b"\xff\xd8\xff" else Image.open(path, formats=_formats())
+
+
+def _check_pixels(width: int, height: int) -> int:
+    """The number of pixels to decode, if memory can be trusted to hold them."""
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and width * height > limit:
+        raise Image.DecompressionBombError(f"{width} x {height} pixels, at most {limit:,} can be decoded safely")
+    return width * height
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """How to turn a loaded image upright; damaged EXIF is ignored."""
     try:
-        return ImageOps.exif_transpose(image)
+        return TURNS.get(image.getexif().get(ORIENTATION, 1))
     except Exception:  # the parser raises almost anything, and the picture is still good
-        return image
+        return None
 
 
-def _rgb(image: Image.Image) -> Image.Image:
-    """Any mode as 8-bit RGB."""
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Any mode as 8-bit L, RGB or (if parts are transparent) RGBA; no copy where it is one already."""
     if image.mode == "F":
-        raise ValueError("floating point pixels have no defined white: save it with 8 bits per channel")
+        raise BadData("floating point pixels have no defined white: save it with 8 bits per channel")
     if image.mode.startswith("I"):  # 16 bits, sometimes held in 32; convert("RGB") would clip at 255
-        deep = np.asarray(image).astype(np.int64).clip(0, 65535)
-        return Image.fromarray(((deep + 128) // 257).astype(np.uint8)).convert("RGB")
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
-    return image.convert("RGB")
+        deep = np.asarray(image).astype(np.int32).clip(0, 65535)
+        deep += 128
+        deep //= 257
+        return Image.fromarray(deep.astype(np.uint8))
+    wanted = "RGBA" if image.has_transparency_data else "L" if image.mode == "L" else "RGB"
+    return image if image.mode == wanted else image.convert(wanted)
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file begins as photos do, whatever its name."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(16)
+    except OSError:
+        return False
+    return PHOTO.match(start) is not None or (not path.suffix and start[:4] in TIFF)
 
 
 @cache

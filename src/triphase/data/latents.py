@@ -15,13 +15,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from triphase import state as files
 from triphase import stopwatch
@@ -154,6 +155,36 @@ def views_of(model: SplitClassifier, images: Images, views: int, dtype: torch.dt
         x = images.read(rows)
         return augment.center_crop(x, model.image_size or int(x.shape[-1]))
 
+    if _RECALLED is None:
+        return _found_or_computed(model, images, read, views, dtype)
+    for llf, ids, z in _RECALLED:  # also for a part of the images
+        row_of = {id_: row for row, id_ in enumerate(ids.tolist())} if llf is model.llf and z.dtype == dtype else {}
+        rows = [row_of.get(id_, -1) for id_ in images.ids.tolist()]
+        if z.shape[1] >= views and min(rows, default=-1) >= 0:
+            return z[torch.tensor(rows), :views]
+    z = _found_or_computed(model, images, read, views, dtype)
+    _RECALLED.append((model.llf, images.ids, z))
+    return z
+
+
+_RECALLED: list[tuple[nn.Module, Tensor, Tensor]] | None = None
+
+
+@contextmanager
+def recalling() -> Iterator[None]:
+    """Inside, latents of the same images (by id) are computed once; llf must not change meanwhile."""
+    global _RECALLED
+    before, _RECALLED = _RECALLED, []
+    try:
+        yield
+    finally:
+        _RECALLED = before
+
+
+def _found_or_computed(
+    model: SplitClassifier, images: Images, read: Read, views: int, dtype: torch.dtype
+) -> Tensor:
+    """From the shared folder if there is one and it has them."""
     if _FOLDER is None or len(images) == 0:
         return encode(model, len(images), read, views, dtype)
     path = _FOLDER / f"{_digest(model, images, read, views, dtype)}.safetensors"

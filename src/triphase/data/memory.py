@@ -118,6 +118,22 @@ class Memory:
         split[held[order[rank >= per_class]]] = TRAIN
         self.columns = self.columns | {"split": split}
 
+    def discard(self, ids: Tensor) -> None:
+        """Take samples out, by id."""
+        self._select(~torch.isin(self["id"], ids))
+
+    def forget(self, label: int) -> None:
+        """Take a class out without a trace; the classes after it move up by one."""
+        self._select(self["y"] != label)
+        y = self["y"]
+        self.columns = self.columns | {"y": y - (y > label).long()}
+        self._floor = {c - (c > label): key for c, key in self._floor.items() if c != label}
+
+    def _select(self, stays: Tensor) -> None:
+        rows = stays.nonzero().view(-1)
+        self.columns = {name: column[rows] for name, column in self.columns.items()}
+        self.cache = {name: column[rows] for name, column in self.cache.items()}
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that must survive."""
         floor = {str(label): key for label, key in self._floor.items()}

@@ -22,12 +22,19 @@ class Experience:
 
     index: int  # from 1
     images: Images
+    held_out: Tensor | None = None  # (n_i,) bool: images to measure with, never trained on
+    columns: dict[str, Tensor] = field(default_factory=dict)  # what else the memory keeps of each image
     classes: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if len(self.images) == 0:
             raise BadData(f"Experience {self.index} has no images; drop it from the stream.")
         object.__setattr__(self, "classes", tuple(self.images.labels.unique().tolist()))
+
+    @property
+    def training(self) -> Images:
+        """The images to train on."""
+        return self.images if self.held_out is None else self.images.select((~self.held_out).nonzero().view(-1))
 
 
 @dataclass(frozen=True)

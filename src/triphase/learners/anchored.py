@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from triphase.data.latents import recalling
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -47,29 +48,43 @@ class Anchored:
         head = linear_head(model.n_features, model.n_classes)
         self.still = SplitClassifier(model.llf, copy.deepcopy(model.csf), head)  # never learns after E_1
         self.anchor = SLDA(self.still, seed=seed) if anchor == "slda" else RanPAC(self.still, seed=seed)
+        self.glanced = 0  # index of the experience that the anchor has learned and TPC has not
         self.settings = {**self.tpc.settings, "learner": "anchored", "anchor": anchor}
 
     @property
     def known(self) -> set[int]:
         """The classes seen so far."""
-        return self.tpc.known
+        return self.anchor.known if self.glanced else self.tpc.known
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """TPC's three phases, then one pass for the anchor."""
-        first = not self.known
-        self.tpc.learn(experience, recipe, tick)
-        if first and not self.pretrained:
+        if not self.known and not self.pretrained:
+            self.tpc.learn(experience, recipe, tick)
             self.still.csf.load_state_dict(self.model.csf.state_dict())
-        self.anchor.learn(experience, recipe)
+            self.glance(experience, recipe)
+        else:
+            with recalling():  # both members see the same latents
+                self.tpc.learn(experience, recipe, tick)
+                self.glance(experience, recipe)
+        self.glanced = 0
+
+    def glance(self, experience: Experience, recipe: Recipe) -> None:
+        """The anchor's part alone, in seconds; it answers alone until `learn` has done the rest."""
+        if self.glanced != experience.index:
+            self.anchor.learn(experience, recipe)
+            self.glanced = experience.index
 
     def logits(self, z: Tensor) -> Tensor:
         """The sum of both members' standardised scores."""
+        if self.glanced:
+            return self.anchor.logits(z)
         return standardised(self.tpc.logits(z), self.known) + standardised(self.anchor.logits(z), self.known)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
         anchor = self.anchor.state_dict()
         own = {f"anchor_{name}": anchor[name] for name in ("csf", "statistics", "projection") if name in anchor}
+        own["ahead"] = {"glanced": self.glanced, "known": sorted(self.anchor.known)}
         return {**self.tpc.state_dict(), **own, "settings": self.settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -78,7 +93,9 @@ class Anchored:
         now = self.anchor.state_dict()
         saved = {name: state.get(f"anchor_{name}", part) for name, part in now.items()}
         head = {"weight": now["head"]["weight"].new_zeros(self.model.n_classes, self.model.n_features)}
-        self.anchor.load_state_dict(saved | {"llf": state["llf"], "head": head, "known": state["known"]})
+        known = state["ahead"]["known"]
+        self.anchor.load_state_dict(saved | {"llf": state["llf"], "head": head, "known": known})
+        self.glanced = state["ahead"]["glanced"]
 
 
 def standardised(logits: Tensor, seen: set[int]) -> Tensor:

@@ -37,15 +37,19 @@ class NCM:
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Add the features to the sums of their classes."""
-        model, y = self.model, experience.images.labels
+        model, images = self.model, experience.training
         train = not self.known and not self.pretrained
         settle(model, self.course, experience, recipe, tick, train=train, seed=self.seed)
-        f = F.normalize(extract(model, experience.images))
-        model.grow(max(experience.classes) + 1)
-        self.sums = longer(self.sums, model.n_classes).index_add(0, y, f)
-        self.n = longer(self.n, model.n_classes).index_add(0, y, torch.ones(len(y)))
+        self.add(extract(model, images), images.labels)
+        model.grow(len(self.n))
         self.known |= set(experience.classes)
         self.course.finish()
+
+    def add(self, f: Tensor, y: Tensor, weight: float = 1.0) -> None:
+        """Count features (n, D) of classes y; a weight of -1 takes them out again."""
+        n = max(len(self.n), self.model.n_classes, int(y.max()) + 1)
+        self.sums = longer(self.sums, n).index_add(0, y, F.normalize(f), alpha=weight)
+        self.n = longer(self.n, n).index_add(0, y, torch.ones(len(y)), alpha=weight)
 
     def logits(self, z: Tensor) -> Tensor:
         """Minus the squared distance to each class mean, up to what all classes share."""

@@ -57,7 +57,8 @@ class RanPAC:
         """Add the projected features to the statistics, and solve."""
         train = not self.known and not self.pretrained
         settle(self.model, self.course, experience, recipe, tick, train=train, seed=self.seed)
-        self.add(extract(self.model, experience.images), experience.images.labels)
+        images = experience.training
+        self.add(extract(self.model, images), images.labels)
         self.model.grow(len(self.C))
         self.known |= set(experience.classes)
         self.course.finish()
@@ -93,8 +94,12 @@ class RanPAC:
     def _solve(self) -> Tensor:
         if self.ridge is None:
             return torch.zeros_like(self.C)
-        ridged = self.G + self.ridge * torch.eye(len(self.G))
-        return torch.cholesky_solve(self.C.T, torch.linalg.cholesky(ridged)).T.contiguous()
+        ridge, eye = self.ridge, torch.eye(len(self.G))
+        factor, failed = torch.linalg.cholesky_ex(self.G + ridge * eye)
+        while failed:  # too small for this precision: the smallest that is not
+            ridge *= 10
+            factor, failed = torch.linalg.cholesky_ex(self.G + ridge * eye)
+        return torch.cholesky_solve(self.C.T, factor).T.contiguous()
 
     def _choose(self, h: Tensor, y: Tensor) -> float:
         """The ridge with the least squared error on a fifth of the images, in the dual (images x images) form."""

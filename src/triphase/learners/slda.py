@@ -53,7 +53,8 @@ class SLDA:
         """Add the features to the sums, and solve."""
         train = not self.known and not self.pretrained
         settle(self.model, self.course, experience, recipe, tick, train=train, seed=self.seed)
-        self.add(extract(self.model, experience.images), experience.images.labels)
+        images = experience.training
+        self.add(extract(self.model, images), images.labels)
         self.model.grow(len(self.n))
         self.known |= set(experience.classes)
         self.course.finish()
@@ -65,6 +66,17 @@ class SLDA:
         self.products = self.products + weight * f.T @ f
         self.sums = longer(self.sums, n).index_add(0, y, f, alpha=weight)
         self.n = longer(self.n, n).index_add(0, y, torch.ones(len(y), dtype=torch.float64), alpha=weight)
+        self.W, self.b = self._solve()
+
+    def rebuild(self, f: Tensor, y: Tensor) -> None:
+        """Replace the spread within classes by that of some samples; counts and means stay as they are."""
+        f, spread = f.double(), torch.zeros_like(self.products)
+        for label in y.unique().tolist():
+            centred = f[y == label] - f[y == label].mean(0)
+            spread = spread + centred.T @ centred
+        weight = float(self.n.sum()) / max(len(f), 1)
+        means = self.sums / self.n.clamp(min=1).unsqueeze(1)
+        self.products = weight * spread + (means * self.n.unsqueeze(1)).T @ means
         self.W, self.b = self._solve()
 
     def logits(self, z: Tensor) -> Tensor:

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import torch
 
-from triphase.data.images import Images, check_size, decode, decode_pool, image_suffixes
-from triphase.data.sources.listing import digest, ids_from, listdir
+from triphase.data.images import Images, check_size, decode, decode_pool, image_suffixes, is_picture, printable
+from triphase.data.sources.listing import file_digest, ids_from, listdir
 from triphase.errors import BadData
 
 AT_ONCE = 1024  # files handed to the threads together, so that a huge folder does not fill the memory
-LAYOUT = "put the images of each class into a folder of its own, such as {root}/cat/1.jpg"
 
 
 class Folder(NamedTuple):
@@ -32,18 +31,15 @@ def folder(root: Path, size: int, *, skip_bad: bool = False) -> Folder:
     root, size = Path(root), check_size(size)
     paths: list[Path] = []
     owners: list[str] = []
-    classes = _class_folders(root)
+    classes = class_folders(root)
     for name in classes:
-        try:
-            found = _images_below(root / name)
-        except OSError as error:
-            raise BadData(f"{root / name} cannot be listed ({error}); allow reading it.") from error
+        found, _ = images_below(root / name)
         paths += found
         owners += [name] * len(found)
     checked = list(zip(paths, owners, _check(paths, size, skip_bad), strict=True))
     good = [(path, owner, code) for path, owner, code in checked if code]
     if not good:
-        raise BadData(f"No folder in {root} holds an image that can be read; {LAYOUT.format(root=root)}.")
+        raise BadData(f"No folder in {root} holds an image that can be read; {layout(root)}.")
     names = sorted({owner for _, owner, _ in good})
     number = {name: label for label, name in enumerate(names)}
     labels = torch.tensor([number[owner] for _, owner, _ in good])
@@ -52,33 +48,49 @@ def folder(root: Path, size: int, *, skip_bad: bool = False) -> Folder:
     return Folder(images, names, skipped, [name for name in classes if name not in number])
 
 
-def _class_folders(root: Path) -> list[str]:
+def layout(root: Path) -> str:
+    """What to do with photos that lie elsewhere."""
+    return f"put the images of each class into a folder of its own, such as {printable(root)}/cat/1.jpg"
+
+
+def class_folders(root: Path) -> list[str]:
     """The names of the class folders, sorted."""
     if not root.exists():
-        raise BadData(f"There is no folder {root}; check the spelling.")
+        raise BadData(f"There is no folder {printable(root)}; check the spelling.")
     if not root.is_dir():
-        raise BadData(f"{root} is a file; give the folder that contains the class folders.")
+        raise BadData(f"{printable(root)} is a file; give the folder that contains the class folders.")
     names = listdir(root)
-    loose = [name for name in names if _is_image(root / name)]
+    loose = [root / name for name in names if _is_image(root / name)]
     if loose:
-        raise BadData(
-            f"{root / loose[0]} ({len(loose)} in all) is not in a class folder; {LAYOUT.format(root=root)}."
-        )
+        raise BadData(f"{printable(loose[0])} ({len(loose)} in all) is not in a class folder; {layout(root)}.")
     classes = [name for name in names if (root / name).is_dir()]
     if not classes:
-        raise BadData(f"{root} has no class folders; {LAYOUT.format(root=root)}.")
+        raise BadData(f"{printable(root)} has no class folders; {layout(root)}.")
     return classes
 
 
+def images_below(start: Path) -> tuple[list[Path], list[Path]]:
+    """The images in a class folder at any depth and the other files, both sorted.
+
+    Links are followed, but none round in circles.
+    """
+    try:
+        files = _files_below(start)
+        images = [path for path in files if _is_image(path)]
+    except OSError as error:
+        raise BadData(f"{printable(start)} cannot be listed ({error}); allow reading it.") from error
+    return images, sorted(set(files) - set(images))
+
+
 def _is_image(path: Path) -> bool:
-    """Whether the name says image; a dangling link counts (it is broken), a pipe or a folder does not."""
-    if path.suffix.lower() not in image_suffixes() or path.is_dir():
-        return False
-    return path.is_file() or path.is_symlink()
+    """Whether the name or else the content says image; a dangling link counts (it is broken), a pipe does not."""
+    if path.suffix.lower() in image_suffixes():
+        return path.is_file() or (path.is_symlink() and not path.exists())
+    return path.is_file() and is_picture(path)
 
 
-def _images_below(start: Path) -> list[Path]:
-    """Image files in a class folder at any depth, sorted; links are followed, but none round in circles."""
+def _files_below(start: Path) -> list[Path]:
+    """Everything in a folder that is no folder, at any depth, sorted."""
     found: list[Path] = []
     around = set(start.resolve().parents)  # a link back to one of these would bring in the other classes
     visited: set[Path] = set()
@@ -89,9 +101,8 @@ def _images_below(start: Path) -> list[Path]:
         if real in visited or real in around:
             continue
         visited.add(real)
-        entries = [here / name for name in listdir(here)]
-        waiting += [entry for entry in entries if entry.is_dir()]
-        found += [entry for entry in entries if _is_image(entry)]
+        for entry in (here / name for name in listdir(here)):
+            (waiting if entry.is_dir() else found).append(entry)
     return sorted(found)
 
 
@@ -101,7 +112,7 @@ def _check(paths: Sequence[Path], size: int, skip_bad: bool) -> list[bytes]:
     def check(path: Path) -> bytes:
         try:
             decode(path, size)
-            return digest(path.read_bytes())
+            return file_digest(path)
         except BadData:
             if skip_bad:
                 return b""

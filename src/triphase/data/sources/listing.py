@@ -43,6 +43,15 @@ def digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=8).digest()
 
 
+def file_digest(path: Path) -> bytes:
+    """The digest of a file's content, read piece by piece: files may be larger than memory."""
+    running = blake2b(digest_size=8)
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            running.update(piece)
+    return running.digest()
+
+
 def ids_from(digests: Iterable[bytes]) -> Tensor:
     """Digests as int64 ids.
 

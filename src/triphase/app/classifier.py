@@ -1,0 +1,210 @@
+"""ContinualClassifier: the practitioner's model with the manners of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Union
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+from torch import Tensor
+
+from triphase.app.lesson import recipe_for
+from triphase.app.model import Model, Options
+from triphase.app.photos import SIDE, dhash
+from triphase.app.store import Store
+from triphase.data.images import Images, content_ids, resize, square
+from triphase.data.sources.listing import file_digest, ids_from
+from triphase.errors import BadData, InvalidValue
+
+Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "NDArray[np.uint8]", Tensor]
+KINDS: dict[str, Any] = {"str": str, "int": int, "bool": lambda name: name == "True"}
+
+
+class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns images a batch at a time; labels never seen before are welcome, and old ones are not forgotten.
+
+    X is a sequence of paths, of PIL images or of uint8 arrays (HWC, CHW or HW, of any sizes), or one uint8 array
+    (NHWC, NCHW or NHW). `classes_` lists the labels in order of arrival. The network comes pre-trained.
+    """
+
+    model_: Model
+    classes_: NDArray[Any]
+    n_lessons_: int
+    _kind: str
+
+    def __init__(
+        self,
+        backbone: str = "efficientnet_lite0",
+        memory: int | str = "200MB",
+        replay: Literal["raw", "latent", "none"] = "latent",
+        image_size: int | None = None,
+        learner: str = "anchored",
+        seed: int = 0,
+    ) -> None:
+        self.backbone, self.memory, self.replay = backbone, memory, replay
+        self.image_size, self.learner, self.seed = image_size, learner, seed
+
+    def fit(self, X: Pictures, y: Sequence[Any] | NDArray[Any]) -> ContinualClassifier:
+        """Start anew and learn one batch."""
+        for name in ("model_", "classes_", "_kind"):
+            self.__dict__.pop(name, None)
+        return self.partial_fit(X, y)
+
+    def partial_fit(
+        self, X: Pictures, y: Sequence[Any] | NDArray[Any], classes: object = None
+    ) -> ContinualClassifier:
+        """Learn one more batch; images that were learned before are recognised by their content.
+
+        `classes` is taken for the sake of scikit-learn and ignored: classes may come at any time.
+        """
+        labels, kind = _labels(y)
+        if not hasattr(self, "model_"):
+            model = Model(Options(**self.get_params()))
+        else:
+            model = self.model_
+            if kind != self._kind:
+                raise InvalidValue(f"Labels were {self._kind} before and are {kind} now; keep to one kind.")
+        images = _images(X, model.size)
+        if len(images) != len(labels):
+            raise InvalidValue(f"{len(images)} images and {len(labels)} labels: give one label for each image.")
+        if len(images) == 0:
+            raise InvalidValue("There is no image to learn from; give at least one.")
+        names = list(dict.fromkeys(labels))
+        numbers = torch.tensor([names.index(label) for label in labels])
+        rows = self._new_rows(model, images, labels)
+        if len(rows):
+            chosen = images.select(rows, numbers[rows])
+            hashes = torch.cat(
+                [dhash(resize(chosen.read(some), SIDE)) for some in torch.arange(len(rows)).split(256)]
+            )
+            experience, after = model.lesson(chosen, names, hashes)
+            stored = 0 if model.memory is None else len(model.memory)
+            model.learn(experience, after, recipe_for(len(experience.training), stored))
+        self.model_, self._kind = model, kind
+        self.classes_ = np.array([KINDS[kind](name) for name in model.names])
+        self.n_lessons_ = model.lessons
+        return self
+
+    def predict_proba(self, X: Pictures) -> NDArray[np.float64]:
+        """(n, classes) in the order of `classes_`, calibrated on images that were held out."""
+        return self._scores(X)[0].double().numpy()
+
+    def predict(self, X: Pictures, unknown: bool = False) -> NDArray[Any]:
+        """The label that fits best; with `unknown`, "unknown" for images unlike anything that was learned."""
+        probabilities, known = self._scores(X)
+        best: NDArray[Any] = self.classes_[probabilities.argmax(1).numpy()]
+        return np.where(known.numpy(), best.astype(object), "unknown") if unknown else best
+
+    def save(self, directory: Path | str) -> None:
+        """Publish the model as a new version in a directory, where the command line finds it, too."""
+        model = self._fitted()
+        info = model.describe() | {"labels": self._kind}
+        Store(directory).publish(model.state_dict(), info, {"event": "saved"})
+
+    @classmethod
+    def load(cls, directory: Path | str) -> ContinualClassifier:
+        """The model in use in a directory."""
+        store = Store(directory)
+        if not store.exists:
+            raise BadData(f"{directory} holds no model.")
+        state, version = store.load()
+        classifier = cls(**state["app"]["options"])
+        classifier.model_ = Model.from_state(state)
+        classifier._kind = version.info.get("labels", "str")
+        classifier.classes_ = np.array([KINDS[classifier._kind](name) for name in classifier.model_.names])
+        classifier.n_lessons_ = classifier.model_.lessons
+        return classifier
+
+    def _scores(self, X: Pictures) -> tuple[Tensor, Tensor]:
+        model = self._fitted()
+        images = _images(X, model.size)
+        if len(images) == 0:
+            return torch.empty(0, len(model.names)), torch.empty(0, dtype=torch.bool)
+        return model.scores(images)
+
+    def _fitted(self) -> Model:
+        if not hasattr(self, "model_"):
+            raise NotFittedError("This ContinualClassifier has learned nothing yet; call fit or partial_fit first.")
+        return self.model_
+
+    def _new_rows(self, model: Model, images: Images, labels: list[str]) -> Tensor:
+        """Images that are new; those that come back with another label are taken out first."""
+        first: dict[int, int] = {}
+        moved = []
+        for row, (id_, label) in enumerate(zip(images.ids.tolist(), labels, strict=True)):
+            other = first.setdefault(id_, row)
+            if labels[other] != label:
+                raise BadData(f"Images {other} and {row} are the same with labels {labels[other]} and {label}.")
+            if id_ in model.taught and model.names[model.taught[id_]] != label:
+                moved.append(row)
+        if moved:
+            model.unteach(images.select(torch.tensor(moved)))
+        return torch.tensor([row for id_, row in first.items() if id_ not in model.taught], dtype=torch.long)
+
+
+def _labels(y: Sequence[Any] | NDArray[Any]) -> tuple[list[str], str]:
+    """Labels as names, and what kind they are."""
+    values = [value.item() if isinstance(value, np.generic) else value for value in y]
+    kinds = {type(value).__name__ for value in values}
+    if len(kinds) > 1 or not kinds <= KINDS.keys():
+        raise InvalidValue(f"Labels must be all strings or all whole numbers, got {', '.join(sorted(kinds))}.")
+    names = [str(value) for value in values]
+    if any(name.strip().casefold() == "unknown" for name in names):
+        raise InvalidValue("A class cannot be called 'unknown': that is the answer for images unlike any class.")
+    return names, next(iter(kinds), "str")
+
+
+def _images(X: Pictures, size: int) -> Images:
+    """Pictures of any kind as images of one size; ids are made of their content."""
+    if isinstance(X, (np.ndarray, Tensor)):
+        pixels = _batch(torch.as_tensor(X), size)
+        return Images.from_array(pixels, torch.zeros(len(pixels), dtype=torch.long))
+    pictures = list(X)
+    if pictures and all(isinstance(picture, (str, Path)) for picture in pictures):
+        paths = [Path(picture) for picture in pictures]  # type: ignore[arg-type]
+        missing = [path for path in paths if not path.is_file()]
+        if missing:
+            raise BadData(f"There is no file {missing[0]}.")
+        ids = ids_from(file_digest(path) for path in paths)
+        return Images.from_files(paths, torch.zeros(len(paths), dtype=torch.long), ids, size)
+    squares = [_one(picture, size) for picture in pictures]
+    pixels = torch.stack(squares) if squares else torch.empty(0, 3, size, size, dtype=torch.uint8)
+    return Images(pixels.__getitem__, torch.zeros(len(pixels), dtype=torch.long), content_ids(pixels))
+
+
+def _one(picture: Any, size: int) -> Tensor:
+    if isinstance(picture, Image.Image):
+        return square(picture, size)
+    if isinstance(picture, (np.ndarray, Tensor)):
+        return _batch(torch.as_tensor(picture)[None], size)[0]
+    raise InvalidValue(
+        f"An image is a path, a PIL image or a uint8 array, got {type(picture).__name__}; keep to one."
+    )
+
+
+def _batch(pixels: Tensor, size: int) -> Tensor:
+    """NHWC, NCHW or NHW as RGB of one size: scaled to cover the square, centre-cropped."""
+    if pixels.dtype != torch.uint8:
+        raise InvalidValue(
+            f"Arrays of pixels must be uint8 (0 to 255), got {str(pixels.dtype).removeprefix('torch.')}."
+        )
+    if pixels.dim() == 3:
+        pixels = pixels.unsqueeze(1)
+    if pixels.dim() != 4 or not {pixels.shape[1], pixels.shape[3]} & {1, 3}:
+        shape = tuple(pixels.shape)
+        raise InvalidValue(
+            f"An array of images is (n, height, width), with 1 or 3 channels before or after, got {shape}."
+        )
+    if pixels.shape[1] not in (1, 3):
+        pixels = pixels.permute(0, 3, 1, 2)
+    height, width = pixels.shape[2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    cropped = pixels[:, :, top : top + side, left : left + side]
+    return resize(cropped.expand(-1, 3, -1, -1).contiguous(), size)

@@ -1,0 +1,354 @@
+"""A lesson: photos in, a new version of a model out, or none. Killed at any instant, the same call goes on.
+
+What is going on is told as plain events, {"event": ...}, which a terminal or a page can draw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from triphase import state as files
+from triphase.app import trust
+from triphase.app.model import Model, Options
+from triphase.app.photos import Photos, scan
+from triphase.app.store import Store
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.errors import CorruptState, InvalidValue, Mismatch
+from triphase.learners import Anchored
+from triphase.learners.protocol import Step
+
+Watch = Callable[[dict[str, Any]], object]
+SAVE_EVERY, DRAW_EVERY = 1.0, 0.1
+KEEP = 10  # versions
+
+
+@dataclass(frozen=True)
+class ClassLine:
+    """One class in the table that ends a lesson; accuracies are on held-out photos, None where there are none."""
+
+    name: str
+    images: int  # learned in this lesson, those held out included
+    before: float | None
+    after: float | None
+    exemplars: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a lesson."""
+
+    published: bool
+    version: int | None  # in use afterwards
+    learned: int
+    known_already: int
+    corrected: int
+    classes: list[ClassLine]
+    verdict: trust.Verdict
+    confused: list[tuple[str, str, int, int]]  # class, new class it is taken for, how many, of how many
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self) | {"refused": self.verdict.refused, "drop": self.verdict.drop}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a lesson would do."""
+
+    photos: Photos
+    new_classes: list[str]
+    counts: dict[str, int]  # to be learned, per class
+
+    def to_json(self) -> dict[str, Any]:
+        """For --dry-run."""
+        return {
+            "learn": self.counts,
+            "new_classes": self.new_classes,
+            "known_already": sum(self.photos.taught.values()),
+            "corrected": int(self.photos.moved.sum()),
+            "repeats": self.photos.repeats,
+            "skipped": self.photos.skipped,
+            "notes": self.photos.notes,
+        }
+
+
+def recipe_for(n: int, n_memory: int) -> Recipe:
+    """How a lesson of n photos is trained on beside n_memory stored samples: by the amount of data alone.
+
+    Few photos get more epochs and smaller minibatches, so that there are at least some 40 steps. Replay is as large
+    as the memory asks for, up to four times the lesson: what a lesson costs depends on the lesson.
+    """
+    share = min(4.0, n_memory / n)
+    n_mb = 128 if n * (1 + share) >= 512 else 32
+    n_mbe = max(1, round(n_mb / (1 + share)))
+    epochs = min(20, max(4, math.ceil(40 * n_mbe / n)))
+    return Recipe(epochs=epochs, lr=0.1, csf_lr=0.03, n_mbe=n_mbe, n_mbr=n_mb - n_mbe, augment="flip")
+
+
+def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> Plan:
+    """Look at the photos and at what was taught before; nothing is written."""
+    state = store.load()[0] if store.exists else None
+    taught: dict[int, str] = {}
+    known: list[str] = []
+    if state is not None:
+        known = list(state["app"]["names"])
+        pairs = zip(state["taught"]["ids"].tolist(), state["taught"]["labels"].tolist(), strict=True)
+        taught = {id_: known[label] for id_, label in pairs}
+    found = scan(photos, taught=taught, skip_bad=skip_bad, watch=watch)
+    counts = torch.bincount(found.labels, minlength=len(found.names)).tolist()
+    learned = {name: n for name, n in zip(found.names, counts, strict=True) if n}
+    return Plan(found, [name for name in learned if name not in known], learned)
+
+
+def teach(
+    path: Path,
+    photos: Path,
+    options: Options | None = None,
+    *,
+    max_drop: float = 0.02,
+    force: bool = False,
+    quick: bool = False,
+    skip_bad: bool = False,
+    keep: int = KEEP,
+    watch: Watch = lambda event: None,
+) -> Outcome:
+    """Learn what is new in a folder of photos and publish it, unless the classes known before suffer too much."""
+    if not 0 <= max_drop < 1:
+        raise InvalidValue(f"max_drop must be in [0, 1), got {max_drop}: 0.02 allows a loss of 2 points.")
+    store = Store(path)
+    with store.lock():
+        return _Lesson(store, photos, options, max_drop, force, quick, skip_bad, keep, watch).go()
+
+
+class _Lesson:
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        options: Options | None,
+        max_drop: float,
+        force: bool,
+        quick: bool,
+        skip_bad: bool,
+        keep: int,
+        watch: Watch,
+    ) -> None:
+        self.store, self.watch, self.max_drop, self.force, self.keep = store, watch, max_drop, force, keep
+        self.quick, self.started = quick, time.perf_counter()
+        self.plan = plan(store, folder, skip_bad=skip_bad, watch=watch)
+        self.state = store.load()[0] if store.exists else None
+        self.options = _agreed(self.state, options)
+        self.saved_at = self.drawn_at = 0.0
+        self.checkpoint = files.Checkpoint(store.work / "state")
+
+    def go(self) -> Outcome:
+        """The whole lesson."""
+        photos, notes = self.plan.photos, [*self.plan.photos.notes, *self.plan.photos.skipped]
+        if len(photos) == 0:
+            return self._nothing(notes)
+        model = Model(self.options) if self.state is None else Model.from_state(self.state)
+        images = photos.images(model.size)
+        if bool(photos.moved.any()):
+            moved = images.select(photos.moved.nonzero().view(-1))
+            self.watch({"event": "corrected", "images": len(moved)})
+            model.unteach(moved)
+        glanced = isinstance(model.learner, Anchored) and model.learner.glanced > 0
+        known = self._parent() if glanced else model  # the model before the lesson
+        before, old = _Measured(known), len(known.names)
+        experience, names = model.lesson(images, photos.names, photos.hashes)
+        memory = 0 if model.memory is None else len(model.memory)
+        recipe = recipe_for(len(experience.training), memory)
+        notes += self._continue(model, photos)
+        if self.quick and self.state is not None and not glanced:
+            self._glance(model, experience, names, recipe, before, old)
+        self._learn(model, experience, names, recipe)
+        return self._judge(model, experience, before, old, notes)
+
+    def _parent(self) -> Model:
+        current = self.store.current()
+        assert current is not None and current.parent is not None
+        return Model.from_state(self.store.load(current.parent)[0])
+
+    def _continue(self, model: Model, photos: Photos) -> list[str]:
+        """Take up what an interrupted lesson left, if it was this one."""
+        digest = hashlib.sha256(photos.ids.numpy().tobytes() + photos.labels.numpy().tobytes())
+        digest.update(str((photos.names, asdict(self.options))).encode())
+        current = self.store.current()
+        mark = {"lesson": digest.hexdigest(), "parent": current.number if current else 0}
+        path, notes = self.store.work / "lesson.json", []
+        try:
+            saved = files.read_json(path) if path.exists() else None
+            state = self.checkpoint.load() if saved is not None else None
+        except (CorruptState, Mismatch):
+            saved, state = {}, None
+        if saved is not None and {name: saved.get(name) for name in mark} != mark:
+            if state is not None:
+                notes = ["The photos or the model changed since a lesson was interrupted: it was started again."]
+            state = None
+        if state is None:
+            if self.store.work.exists():
+                shutil.rmtree(self.store.work)
+            self.checkpoint = files.Checkpoint(self.store.work / "state")
+            files.make_directory(self.store.work)
+            files.write_json(path, mark | {"threads": torch.get_num_threads()})
+            return notes
+        assert saved is not None
+        torch.set_num_threads(saved["threads"])
+        model.load_state_dict(state)
+        self.watch({"event": "resumed"})
+        return ["An interrupted lesson was continued."]
+
+    def _learn(self, model: Model, experience: Experience, names: list[str], recipe: Recipe) -> None:
+        self.watch({"event": "begin", "images": len(experience.images), "classes": len(names)})
+
+        def tick(step: Step) -> None:
+            now = time.perf_counter()
+            if step.step == step.steps or now - self.drawn_at >= DRAW_EVERY:
+                event = {"event": "step", "phase": step.phase, "epoch": step.epoch, "epochs": step.epochs}
+                self.watch(event | {"step": step.step, "steps": step.steps})
+                self.drawn_at = now
+            if now - self.saved_at >= SAVE_EVERY:
+                self.checkpoint.save(model.state_dict(), wait=False)
+                self.saved_at = time.perf_counter()
+
+        try:
+            model.learn(experience, names, recipe, tick)
+        finally:
+            self.checkpoint.wait()
+
+    def _glance(
+        self, model: Model, experience: Experience, names: list[str], recipe: Recipe, before: _Measured, old: int
+    ) -> None:
+        """Publish what a closed form makes of the lesson at once; consolidation follows."""
+        model.glance(experience, names, recipe)
+        verdict = before.verdict(model, old, self.max_drop)
+        if not verdict.refused or self.force:
+            event = {"event": "glanced", "images": len(experience.images), "drop": verdict.drop}
+            version = self.store.publish(model.state_dict(), model.describe() | {"accuracy": verdict.after}, event)
+            saved = files.read_json(self.store.work / "lesson.json")
+            files.write_json(self.store.work / "lesson.json", saved | {"parent": version.number})
+            self.watch({"event": "glanced", "version": version.number})
+
+    def _judge(
+        self, model: Model, experience: Experience, before: _Measured, old: int, notes: list[str]
+    ) -> Outcome:
+        """Publish if the guard agrees or is overruled."""
+        verdict = before.verdict(model, old, self.max_drop)
+        published = self.force or not verdict.refused
+        outcome = Outcome(
+            published=published,
+            version=None,
+            learned=len(experience.images),
+            known_already=sum(self.plan.photos.taught.values()),
+            corrected=int(self.plan.photos.moved.sum()),
+            classes=_table(model, experience, before, old),
+            verdict=verdict,
+            confused=before.confused(model, old),
+            seconds=time.perf_counter() - self.started,
+            notes=notes,
+        )
+        if published:
+            event = {"event": "taught", "images": outcome.learned, "classes": self.plan.counts}
+            event |= {"before": verdict.before, "after": verdict.after, "forced": verdict.refused}
+            self.store.publish(model.state_dict(), model.describe() | {"accuracy": verdict.after}, event)
+            self.store.prune(self.keep)
+        self.checkpoint.close()
+        self.store.discard_work()
+        current = self.store.current()
+        return replace(outcome, version=current.number if current else None)
+
+    def _nothing(self, notes: list[str]) -> Outcome:
+        current = self.store.current()
+        nothing = torch.empty(0, dtype=torch.bool)
+        verdict = trust.guard(nothing, nothing, nothing.long(), self.max_drop)
+        known = sum(self.plan.photos.taught.values())
+        return Outcome(
+            published=False,
+            version=current.number if current else None,
+            learned=0,
+            known_already=known,
+            corrected=0,
+            classes=[],
+            verdict=verdict,
+            confused=[],
+            seconds=time.perf_counter() - self.started,
+            notes=[*notes, f"All {known} photos have been taught before: there is nothing to learn."],
+        )
+
+
+class _Measured:
+    """The exemplars that were held before the lesson, and what the model said of them then."""
+
+    def __init__(self, model: Model) -> None:
+        self.z, self.y = model.exemplars()
+        self.logits = model.logits(self.z) if len(self.z) else torch.empty(0, len(model.names))
+
+    def verdict(self, model: Model, old: int, max_drop: float) -> trust.Verdict:
+        """Whether the classes known before suffered; the arg max is restricted to them."""
+        if old < 2 or len(self.z) == 0:
+            nothing = torch.empty(0, dtype=torch.bool)
+            return trust.guard(nothing, nothing, nothing.long(), max_drop)
+        before = trust.right_among(self.logits, self.y, range(old))
+        after = trust.right_among(model.logits(self.z), self.y, range(old))
+        return trust.guard(before, after, self.y, max_drop)
+
+    def right(self) -> Tensor:
+        """(n,) bool: those that were right before."""
+        return self.logits.argmax(1) == self.y if len(self.z) else torch.empty(0, dtype=torch.bool)
+
+    def confused(self, model: Model, old: int) -> list[tuple[str, str, int, int]]:
+        """Old classes that are taken for new ones now."""
+        if len(self.z) == 0:
+            return []
+        found = trust.confused_with_new(model.logits(self.z), self.y, range(old))
+        return [(model.names[c.label], model.names[c.taken_for], c.count, c.n) for c in found]
+
+
+def _table(model: Model, experience: Experience, before: _Measured, old: int) -> list[ClassLine]:
+    """Each class, what was learned of it, and its accuracy among all classes before and after."""
+    z, y = model.exemplars()
+    right = model.logits(z).argmax(1) == y if len(z) else torch.empty(0, dtype=torch.bool)
+    was = before.right()
+    counts = torch.bincount(experience.images.labels, minlength=len(model.names)).tolist()
+    lines = []
+    for label, name in enumerate(model.names):
+        then, now = was[before.y == label], right[y == label]
+        lines.append(
+            ClassLine(
+                name=name,
+                images=counts[label],
+                before=float(then.float().mean()) if len(then) and label < old else None,
+                after=float(now.float().mean()) if len(now) else None,
+                exemplars=len(now),
+            )
+        )
+    return lines
+
+
+def _agreed(state: dict[str, Any] | None, wanted: Options | None) -> Options:
+    """The options of the model; what was said at its first lesson cannot be changed."""
+    if state is None:
+        return wanted or Options()
+    saved = Options(**state["app"]["options"])
+    if wanted is None:
+        return saved
+    for name, value in asdict(wanted).items():
+        if value != getattr(Options(), name) and value != getattr(saved, name):
+            raise Mismatch(
+                f"This model was made with {name.replace('_', '-')} {getattr(saved, name)}, not {value}: "
+                "leave the option out, or teach a new model."
+            )
+    return saved

@@ -1,0 +1,380 @@
+"""What a model directory holds: a learner, its memory, the names of its classes, and how far to trust it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from triphase.app import trust
+from triphase.app.photos import near_duplicates, near_stored, split_exemplars, whole_groups
+from triphase.data.feeder import Feeder
+from triphase.data.images import Images
+from triphase.data.latents import encode, features, latents, pack, unpack
+from triphase.data.memory import HELD_OUT, TRAIN, Memory
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.errors import InvalidValue
+from triphase.learners import NCM, SLDA, TPC, Anchored, Learner
+from triphase.learners.protocol import Tick, ignore
+from triphase.models import SplitClassifier, build
+from triphase.randomness import keys
+
+LEARNERS: dict[str, type[Anchored] | type[TPC] | type[SLDA] | type[NCM]] = {
+    "anchored": Anchored,
+    "tpc": TPC,
+    "slda": SLDA,
+    "ncm": NCM,
+}
+SEPARATE = "ranpac"  # known, but its statistics mix all classes: none could be taken out again
+EXEMPLARS = 50  # of a class at most
+SHARE = 0.2  # of a class's photos that are kept for measuring
+BATCH = 256
+UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a model is made; fixed from its first lesson on."""
+
+    backbone: str = "efficientnet_lite0"
+    image_size: int | None = None  # None: 128, or what the backbone takes
+    memory: int | str = "200MB"  # samples, or bytes as in "200MB"
+    replay: Literal["raw", "latent", "none"] = "latent"
+    learner: str = "anchored"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.replay not in ("raw", "latent", "none"):
+            raise InvalidValue(f"replay is 'raw', 'latent' or 'none', got {self.replay!r}.")
+        if self.learner == SEPARATE:
+            raise InvalidValue(
+                f"{SEPARATE} mixes all classes in one matrix, so none could be forgotten; take slda."
+            )
+        if self.learner not in LEARNERS:
+            raise InvalidValue(f"No learner is called {self.learner!r} here; there are {', '.join(LEARNERS)}.")
+        parse_memory(self.memory)
+
+
+def parse_memory(memory: int | str) -> tuple[int, bool]:
+    """The number, and whether it is one of bytes.
+
+    >>> parse_memory(1500), parse_memory("200MB")
+    ((1500, False), (200000000, True))
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]B|)\s*", str(memory), re.IGNORECASE)
+    number = float(match[1]) * UNITS[match[2].upper()] if match else 0
+    if match is None or number < 1 or (not match[2] and number != int(number)):
+        raise InvalidValue(f"memory is a number of samples, or of bytes as in '200MB', got {memory!r}.")
+    return int(number), bool(match[2])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says about one image."""
+
+    label: str  # the class, or "unknown"
+    probability: float  # of the class that fits best, whether or not it is trusted
+    best: str  # that class
+    known: bool
+
+
+class Model:
+    """A learner with names; `state_dict` is what a version of a model directory consists of."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        size = options.image_size
+        if size is None and options.backbone == "efficientnet_lite0":
+            size = 128
+        self.network: SplitClassifier = build(options.backbone, 0, image_size=size, seed=options.seed)
+        self.network.freeze("llf")
+        self.memory = self._make_memory()
+        takes_memory = options.learner in ("anchored", "tpc")
+        make = LEARNERS[options.learner]
+        self.learner: Learner = make(self.network, self.memory if takes_memory else None, seed=options.seed)
+        self._remembers = takes_memory
+        self.names: list[str] = []
+        self.lessons = 0
+        self.taught: dict[int, int] = {}  # id of a photo -> the class it was taught as
+        self.temperature, self.threshold = 1.0, -float("inf")
+        self.moments = trust.moments(torch.empty(0), torch.empty(0, dtype=torch.long), 0)
+
+    @property
+    def size(self) -> int:
+        """The side of the square that photos are scaled to."""
+        return self.network.image_size or 32
+
+    # --- lessons ------------------------------------------------------------------------------------------------
+
+    def lesson(self, images: Images, names: Sequence[str], hashes: Tensor) -> tuple[Experience, list[str]]:
+        """Images (labels are rows of `names`) as the next experience, and the names of all classes after it.
+
+        About a fifth of each class's photos is held out to measure with, in whole groups of near-duplicates; so
+        is whatever resembles a photo that is held out already. Without replay nothing is held out.
+        """
+        after = self.names + [name for name in names if name not in self.names]
+        labels = torch.tensor([after.index(name) for name in names], dtype=torch.long)[images.labels]
+        renamed = images.select(torch.arange(len(images)), labels)
+        if self.memory is None:
+            return Experience(self.lessons + 1, renamed), after
+        groups = near_duplicates(hashes, labels)
+        limit = min(EXEMPLARS, max(1, (self.memory.capacity or 0) // len(after) // 4))
+        held = split_exemplars(groups, labels, keys(self.options.seed, images.ids), limit, SHARE)
+        if "hash" in self.memory.columns:
+            slots = self.memory.slots(HELD_OUT)
+            alike = near_stored(hashes, labels, self.memory["hash"][slots], self.memory["y"][slots])
+            held = whole_groups(held | alike, groups)
+            trained = self.memory.slots(TRAIN)
+            seen = near_stored(hashes, labels, self.memory["hash"][trained], self.memory["y"][trained])
+            held &= ~whole_groups(seen & ~alike, groups)  # what resembles training photos measures nothing
+        for label in labels.unique().tolist():  # a class is never left without a photo to learn from
+            rows = labels == label
+            if bool(held[rows].all()) and label >= len(self.names):
+                held[rows] = False
+        if bool(held.all()):
+            held = None  # type: ignore[assignment]
+        return Experience(self.lessons + 1, renamed, held, {"hash": hashes}), after
+
+    def learn(self, experience: Experience, names: Sequence[str], recipe: Recipe, tick: Tick = ignore) -> None:
+        """Learn a lesson to the end; continued after a crash, it goes on where the state was saved."""
+        if experience.held_out is None and self.memory is not None:
+            nothing = torch.zeros(len(experience.images), dtype=torch.bool)
+            experience = Experience(experience.index, experience.images, nothing, experience.columns)
+        self.learner.learn(experience, recipe, tick)
+        if self.memory is not None and not self._remembers:
+            self._keep_exemplars(experience, recipe)
+        self._count(experience, names)
+
+    def glance(self, experience: Experience, names: Sequence[str], recipe: Recipe) -> None:
+        """Learn a lesson by closed form alone, in seconds; `learn` does the rest."""
+        if not isinstance(self.learner, Anchored):
+            raise InvalidValue(f"The learner {self.options.learner} has one speed; --quick needs anchored.")
+        self.learner.glance(experience, recipe)
+        self.names = list(names)
+        self._trust(experience)
+
+    def _keep_exemplars(self, experience: Experience, recipe: Recipe) -> None:
+        held = experience.held_out
+        if held is None or not bool(held.any()):
+            return
+        rows = held.nonzero().view(-1)
+        columns = {name: column[rows] for name, column in experience.columns.items()}
+        only = Experience(experience.index, experience.images.select(rows), held[rows], columns)
+        Feeder(self.network, only, self.memory, recipe, seed=self.options.seed).remember()
+
+    def _count(self, experience: Experience, names: Sequence[str]) -> None:
+        self.names, self.lessons = list(names), experience.index
+        labels = experience.images.labels.tolist()
+        self.taught |= dict(zip(experience.images.ids.tolist(), labels, strict=True))
+        self._trust(experience)
+
+    # --- trust --------------------------------------------------------------------------------------------------
+
+    def exemplars(self) -> tuple[Tensor, Tensor]:
+        """Packed latents and classes of the photos that are kept for measuring."""
+        if self.memory is None or len(self.memory) == 0:
+            return torch.empty(0), torch.empty(0, dtype=torch.long)
+        slots = self.memory.slots(HELD_OUT)
+        return self._stored(slots), self.memory["y"][slots]
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores (n, classes) of packed latents."""
+        parts = [self.learner.logits(unpack(some.float())).cpu() for some in z.split(BATCH)]
+        return torch.cat(parts)[:, : len(self.names)] if parts else torch.empty(0, len(self.names))
+
+    def familiarity(self, z: Tensor, logits: Tensor) -> Tensor:
+        """(n,): the higher, the more an image resembles what was taught."""
+        closed = self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
+        if isinstance(closed, SLDA):
+            return torch.cat([closed.logits(unpack(some.float())).amax(1).cpu() for some in z.split(BATCH)])
+        return logits.amax(1)
+
+    def _trust(self, experience: Experience) -> None:
+        """Fit temperature and threshold to the exemplars, or the threshold to aggregates where none are kept."""
+        z, y = self.exemplars()
+        if len(z):
+            logits = self.logits(z)
+            self.temperature = trust.fit_temperature(logits, y)
+            self.threshold = trust.threshold(self.familiarity(z, logits))
+        elif self.memory is None:
+            z = latents(self.network, experience.images)
+            scores, y = self.familiarity(z, self.logits(z)), experience.images.labels
+            self.moments = trust.merged(self.moments, trust.moments(scores, y, len(self.names)))
+            self.threshold = trust.threshold_from_moments(self.moments)
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def scores(self, images: Images) -> tuple[Tensor, Tensor]:
+        """Probabilities (n, classes), and whether each image is like what was taught (n,) bool."""
+        z = latents(self.network, images)
+        logits = self.logits(z)
+        return (logits / self.temperature).softmax(1), self.familiarity(z, logits) >= self.threshold
+
+    def answers(self, images: Images) -> list[Answer]:
+        """What the model says about each image."""
+        probabilities, known = self.scores(images)
+        best = probabilities.max(1)
+        rows = zip(best.indices.tolist(), best.values.tolist(), known.tolist(), strict=True)
+        return [Answer(self.names[i] if ok else "unknown", p, self.names[i], ok) for i, p, ok in rows]
+
+    # --- taking back --------------------------------------------------------------------------------------------
+
+    def forget(self, name: str) -> None:
+        """Take a class out of everything that is stored by class; what csf learned from it stays."""
+        gone = self.names.index(name)
+        stays = [label for label in range(len(self.names)) if label != gone]
+        number = {label: new for new, label in enumerate(stays)}
+        self.names = [self.names[label] for label in stays]
+        self.taught = {id_: number[label] for id_, label in self.taught.items() if label != gone}
+        if self.memory is not None:
+            self.memory.forget(gone)
+        self._drop_rows(stays)
+        self._rebuild_spread()
+        counted = [label for label in stays if label < len(self.moments.n)]
+        n, mean, squares = (part[counted] for part in (self.moments.n, self.moments.mean, self.moments.squares))
+        self.moments = trust.Moments(n, mean, squares)
+        z, y = self.exemplars()
+        if len(z):
+            logits = self.logits(z)
+            self.temperature = trust.fit_temperature(logits, y)
+            self.threshold = trust.threshold(self.familiarity(z, logits))
+
+    def unteach(self, images: Images) -> int:
+        """Take single images (by id) out of memory, exemplars and statistics; how many were known."""
+        rows = torch.tensor(
+            [row for row, id_ in enumerate(images.ids.tolist()) if id_ in self.taught], dtype=torch.long
+        )
+        if len(rows) == 0:
+            return 0
+        ids = images.ids[rows]
+        labels = torch.tensor([self.taught.pop(id_) for id_ in ids.tolist()])
+        held = self.memory["id"][self.memory.slots(HELD_OUT)] if self.memory is not None else ids[:0]
+        counted = ~torch.isin(ids, held)  # exemplars never entered the statistics
+        closed = self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
+        if isinstance(closed, (SLDA, NCM)) and bool(counted.any()):
+            z = latents(self.network, images.select(rows[counted]))
+            f = features(closed.model, z.unsqueeze(1))[:, 0]
+            closed.add(f, labels[counted], weight=-1.0)
+        if self.memory is not None:
+            self.memory.discard(ids)
+        return len(rows)
+
+    def _stored(self, slots: Tensor) -> Tensor:
+        assert self.memory is not None
+        if self.memory.store == "latent":
+            return self.memory["z"][slots]
+        x = self.memory["x"][slots]
+        return encode(self.network, len(x), x.__getitem__)[:, 0]
+
+    def _drop_rows(self, stays: list[int]) -> None:
+        """Keep some rows of whatever has one per class, and renumber."""
+        head = self.network.head
+        head.weight = nn.Parameter(head.weight.detach()[stays].clone(), requires_grad=head.weight.requires_grad)
+        head.out_features = len(stays)
+        members: list[Any] = [self.learner]
+        if isinstance(self.learner, Anchored):
+            members = [self.learner.tpc, self.learner.anchor]
+            self.learner.still.head.weight = nn.Parameter(torch.zeros_like(head.weight))
+            self.learner.still.head.out_features = len(stays)
+        for member in members:
+            member.known = set(range(len(stays)))
+            if isinstance(member, (SLDA, NCM)):
+                member.sums, member.n = member.sums[stays], member.n[stays]
+
+    def _rebuild_spread(self) -> None:
+        """The spread within classes is one matrix for all: estimate it anew from what is stored of the others."""
+        closed = self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
+        if not isinstance(closed, SLDA):
+            return
+        f, y = torch.empty(0, self.network.n_features), torch.empty(0, dtype=torch.long)
+        if self.memory is not None and len(self.memory):
+            every = torch.arange(len(self.memory))
+            f = features(closed.model, self._stored(every).float().unsqueeze(1))[:, 0]
+            y = self.memory["y"]
+        closed.rebuild(f, y)
+
+    def describe(self) -> dict[str, Any]:
+        """What a version says about itself."""
+        memory = self.memory
+        return {
+            "classes": list(self.names),
+            "backbone": self.options.backbone,
+            "image_size": self.size,
+            "learner": self.options.learner,
+            "replay": self.options.replay,
+            "lessons": self.lessons,
+            "memory": {
+                "samples": len(memory) if memory is not None else 0,
+                "capacity": memory.capacity if memory is not None else 0,
+                "bytes": memory.nbytes if memory is not None else 0,
+                "exemplars": len(self.exemplars()[1]),
+            },
+            "taught": len(self.taught),
+        }
+
+    # --- state --------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and primitives, one entry for each part that changes at its own pace."""
+        state = self.learner.state_dict()
+        if self.memory is not None:
+            state["memory"] = self.memory.state_dict()
+        ids, labels = list(self.taught), list(self.taught.values())
+        state["taught"] = {
+            "ids": torch.tensor(ids, dtype=torch.long),
+            "labels": torch.tensor(labels, dtype=torch.long),
+        }
+        state["app"] = {
+            "options": asdict(self.options),
+            "names": self.names,
+            "lessons": self.lessons,
+            "temperature": self.temperature,
+            "threshold": self.threshold if self.threshold > -float("inf") else None,
+            "moments": {"n": self.moments.n, "mean": self.moments.mean, "squares": self.moments.squares},
+        }
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a saved state."""
+        self.learner.load_state_dict(state)
+        if self.memory is not None and not self._remembers:
+            self.memory.load_state_dict(state["memory"])
+        taught, app = state["taught"], state["app"]
+        self.taught = dict(zip(taught["ids"].tolist(), taught["labels"].tolist(), strict=True))
+        self.names, self.lessons, self.temperature = list(app["names"]), app["lessons"], app["temperature"]
+        self.threshold = -float("inf") if app["threshold"] is None else app["threshold"]
+        self.moments = trust.Moments(**app["moments"])
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Model:
+        """The model of a saved state."""
+        model = cls(Options(**state["app"]["options"]))
+        model.load_state_dict(state)
+        return model
+
+    def _make_memory(self) -> Memory | None:
+        """Room for as many samples as were asked for, or as fit into the bytes."""
+        if self.options.replay == "none":
+            return None
+        store: Literal["raw", "latent"] = "latent" if self.options.replay == "latent" else "raw"
+        number, in_bytes = parse_memory(self.options.memory)
+        if in_bytes:
+            blank = torch.zeros(1, 3, self.size, self.size, dtype=torch.uint8)
+            with torch.no_grad():
+                sample = blank.numel() if store == "raw" else 2 * pack(self.network.encode(blank)).numel()
+            number //= sample + 49  # y, id, key and two hashes of 8 bytes, a split of 1
+            if number < 1:
+                raise InvalidValue(
+                    f"A memory of {self.options.memory} holds no sample of {sample} bytes; give more."
+                )
+        return Memory(number, seed=self.options.seed, store=store, dtype=torch.float16)
+
+
+def unknown_classes(names: Collection[str], wanted: str) -> InvalidValue:
+    """The error for a class that the model does not know."""
+    return InvalidValue(f"No class is called {wanted!r}; there are {', '.join(sorted(names)) or 'none yet'}.")
