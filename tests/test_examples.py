@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import five_lines
 import my_learner
+import teach
 
 
 def test_a_learner_of_ones_own_passes_the_check_suite_and_learns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,3 +32,10 @@ def test_the_readme_s_own_lines_run(
     amca, final = (float(word) for word in capsys.readouterr().out.split())
     assert 0.3 < final <= amca <= 1
     assert (tmp_path / "runs" / "digits" / "weights.safetensors").exists()
+
+
+def test_the_teaching_example_learns_two_lessons(capsys: pytest.CaptureFixture[str]) -> None:
+    teach.main()
+    out = capsys.readouterr().out
+    assert "friday: version 2, 12 photos" in out
+    assert "friday/green disc: green disc" in out and "monday/red disc: red disc" in out

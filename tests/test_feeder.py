@@ -408,3 +408,15 @@ def test_plain_latents_of_experience_and_memory_are_those_without_augmentation()
         feeder.remember()
         rows = [int((tiny_images().ids == i).nonzero()) for i in memory["id"]]
         assert torch.equal(feeder.held(torch.arange(len(memory))), plain[rows])
+
+
+def test_a_bounded_phase_3_draws_so_many_in_full_minibatches() -> None:
+    memory = Memory(30)
+    recipe = Recipe(n_mbe=4, n_mbr=4, balanced=10)
+    feeder = Feeder(tiny_model(), Experience(1, tiny_images()), memory, recipe, seed=0)
+    feeder.remember()
+    assert feeder.n_balanced == 2
+    slots = [mb.slots for mb in feeder.balanced([(0, 0), (0, 1), (1, 0), (1, 1)])]
+    assert [len(s) for s in slots] == [8, 2, 8, 2]
+    assert len(torch.cat(slots[:2]).unique()) == 10
+    assert set(torch.cat(slots[:2]).tolist()) != set(torch.cat(slots[2:]).tolist())

@@ -287,7 +287,12 @@ def test_photos_taught_before_are_counted_and_moved_ones_marked(
     (tmp_path / "cat" / "0.png").rename(tmp_path / "dog" / "renamed.png")
     new = picture(tmp_path / "cat" / "new.png", 99)
     decoded: list[Path] = []
-    monkeypatch.setattr(photos_module, "decode", lambda path, size: decoded.append(path) or decode(path, size))
+
+    def noted(path: Path, size: int) -> torch.Tensor:
+        decoded.append(path)
+        return decode(path, size)
+
+    monkeypatch.setattr(photos_module, "decode", noted)
     after = scan(tmp_path, taught=taught)
     assert after.paths == [new, tmp_path / "dog" / "renamed.png"] == sorted(decoded)
     assert after.taught == {"cat": 3} and after.moved.tolist() == [False, True]

@@ -7,9 +7,12 @@ import struct
 import subprocess
 import sys
 import tarfile
+import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+from triphase.data.feeder import Feeder
 from triphase.data.images import Images
+from triphase.data.latents import AHEAD
+from triphase.data.recipe import Recipe
 from triphase.data.sources import (
     cifar100,
     core50_41_order,
@@ -32,9 +38,12 @@ from triphase.data.sources import (
     nicv2_lists,
     nicv2_test,
 )
+from triphase.data.sources.core50 import frames_of
 from triphase.data.sources.listing import Listed
 from triphase.data.sources.plain_pickle import read_plain
+from triphase.data.streams import class_incremental, stream
 from triphase.errors import BadData
+from triphase.models import small_cnn
 
 SHARED = Path(os.environ.get("TRIPHASE_SHARED", Path(__file__).parents[2] / "shared")) / "data"
 LISTS = SHARED / "core50_nicv2_filelists.tar.xz"
@@ -498,6 +507,31 @@ def test_the_real_nicv2_lists_have_the_published_counts() -> None:
 
 
 @needs_lists
+def test_a_stream_of_the_real_nicv2_lists_has_the_published_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "core50_128x128" / "s1").mkdir(parents=True)
+    (tmp_path / LISTS.name).symlink_to(LISTS)
+    monkeypatch.setattr("triphase.data.sources.core50._check_present", lambda folder, wanted: None)
+    lessons, test, names = core50_nicv2(tmp_path, 3)
+    nicv2 = stream(lessons, test, names, n_classes=50, evaluation="all")
+    sizes = [len(experience.images) for experience in nicv2.experiences]
+    assert len(sizes) == 391 and sizes[0] == 2999 and all(293 <= size <= 300 for size in sizes[1:])
+    assert sum(sizes) == 119_894 and len(nicv2.test) == 44_972
+    assert [experience.index for experience in nicv2.experiences] == list(range(1, 392))
+    assert nicv2.experiences[0].classes == tuple(range(10))
+    assert list(nicv2.names[:10]) == names[::5] and sorted(nicv2.names) == sorted(names)
+    assert all(len(experience.classes) == 1 for experience in nicv2.experiences[1:])
+
+
+@needs_lists
+def test_the_table_of_core50_frames_agrees_with_the_real_lists() -> None:
+    frames = [name for batch in [*nicv2_lists(LISTS, 391, 0), nicv2_test(LISTS)] for name, _ in batch]
+    found = Counter(name.rpartition("/")[0] for name in frames)
+    assert found == {f"s{s}/o{obj}": frames_of(s, obj) for s in range(1, 12) for obj in range(1, 51)}
+
+
+@needs_lists
 @pytest.mark.parametrize("n", [79, 196])
 def test_the_other_real_nicv2_lists_have_all_images(n: int) -> None:
     batches = nicv2_lists(LISTS, n, 9)
@@ -524,6 +558,38 @@ def test_imagenet_is_listed_and_decoded_on_demand(tmp_path: Path) -> None:
     assert len({*train.ids.tolist(), *test.ids.tolist()}) == 6
     with pytest.raises(BadData, match=r"n02_2\.JPEG"):
         train.read(torch.tensor([3]))
+
+
+def test_imagenet_is_decoded_a_few_minibatches_ahead_and_then_forgotten(tmp_path: Path) -> None:
+    n, n_mbe = 24, 2
+    for split, wnid, count in (("train", "n01", n), ("train", "n02", 1), ("val", "n01", 1), ("val", "n02", 1)):
+        for i in range(count):
+            picture(tmp_path / split / wnid / f"{wnid}_{i}.JPEG", 10 * i, side=40)
+    train, test, names = imagenet(tmp_path, size=32)
+    asked: list[int] = []
+    alive: list[weakref.ref[torch.Tensor]] = []
+    early = Event()
+
+    def read(rows: torch.Tensor) -> torch.Tensor:
+        pixels = train.read(rows)
+        asked.extend(rows.tolist())
+        alive.append(weakref.ref(pixels))
+        if len(asked) == (1 + AHEAD) * n_mbe:
+            early.set()
+        return pixels
+
+    watched = Images(read, train.labels, train.ids)
+    lessons = class_incremental(watched, test, names, first=1, then=1, order=[0, 1])
+    assert not asked  # a stream is made of names
+    recipe = Recipe(epochs=1, n_mbe=n_mbe, augment="rrc+flip")
+    feeder = Feeder(small_cnn(2, channels=3, image_size=16), lessons.experiences[0], None, recipe, seed=0)
+    served = feeder.mixed((0, step) for step in range(feeder.n_mixed))
+    for k, minibatch in enumerate(served, start=1):
+        assert early.wait(60)  # more is decoded while the first minibatch is still in use
+        assert minibatch.z.shape == (n_mbe, 3, 16, 16)
+        assert len(asked) <= (k + AHEAD) * n_mbe
+        assert sum(pixels() is not None for pixels in alive) <= AHEAD + 1
+    assert sorted(asked) == list(range(n))
 
 
 def test_ids_of_imagenet_do_not_depend_on_where_it_is(tmp_path: Path) -> None:

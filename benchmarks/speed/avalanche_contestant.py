@@ -1,8 +1,9 @@
 """The same work in Avalanche 0.6.0: replay fine-tuning with its class-balanced buffer.
 
 Avalanche gets the same network with llf frozen, pixels scaled beforehand and held in memory, once in the
-channels-last layout that triphase uses and once in the layout that torch gives by itself; and for both the same epochs, minibatch sizes (128 without replay, then 64 + 64), optimiser, flips and threads; no
-evaluation, no logging. Its loader does not use worker processes, which would only copy tensors that are in memory.
+channels-last layout that triphase uses and once in the layout that torch gives by itself; the same epochs,
+minibatch sizes (128 without replay, then 64 + 64), optimiser, flips and threads; no evaluation, no logging. Its
+loader does not use worker processes, which would only copy tensors that are in memory.
 """
 
 from __future__ import annotations

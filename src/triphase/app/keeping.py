@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import torch
 from triphase.app.model import Answer, Model, unknown_classes
 from triphase.app.photos import UNKNOWN, Watch, scan
 from triphase.app.store import Store, Version
-from triphase.data.images import Images
+from triphase.data.images import Images, printable
 from triphase.errors import BadData, InvalidValue, Mismatch
 
 
@@ -25,15 +27,26 @@ class Evaluation:
     unknown_rate: float  # answered "unknown"
     images: int
     taught: int  # photos among them that the model was taught: they flatter it
-    confusion: list[list[int]]  # rows: true classes, columns: answers, in the model's order
+    classes: list[str]  # of the model, in the order of the confusion
+    confusion: list[list[int]]  # rows: true classes, columns: answers
     skipped: list[str]
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """How much of a class a model was taught, and how much of that it keeps."""
+
+    name: str
+    taught: int
+    stored: int  # to learn from again
+    exemplars: int  # to measure with
 
 
 def open_store(path: Path) -> Store:
     """The directory of a model that is there; a mistyped path leaves nothing behind."""
     store = Store(path)
     if not store.exists:
-        raise BadData(f"{path} holds no model; teach one with: triphase teach {path} PHOTOS")
+        raise BadData(f"{printable(path)} holds no model; teach one with: triphase teach {printable(path)} PHOTOS")
     return store
 
 
@@ -43,12 +56,43 @@ def open_model(path: Path) -> tuple[Model, Version]:
     return Model.from_state(state), version
 
 
+@contextmanager
+def _changing(path: Path) -> Iterator[tuple[Store, Model, Version]]:
+    """The model in use, to be changed by one writer; one that has learned half a lesson must finish it first."""
+    store = open_store(path)
+    with store.lock():
+        model, version = open_model(path)
+        if model.pending:
+            raise InvalidValue(
+                f"Version {version.number} has learned the last lesson in part (--quick): finish it with the same "
+                f"`triphase teach` as before, or take it back with: triphase undo {printable(path)}"
+            )
+        yield store, model, version
+
+
+def classes(path: Path) -> list[ClassCount]:
+    """The classes of the model in use, in order of arrival."""
+    model, _ = open_model(path)
+    taught = Counter([*model.taught.values(), *model.pending.values()])
+    stored = Counter(model.memory["y"].tolist() if model.memory is not None else [])
+    exemplars = Counter(model.exemplars()[1].tolist())
+    return [
+        ClassCount(name, taught[label], stored[label] - exemplars[label], exemplars[label])
+        for label, name in enumerate(model.names)
+    ]
+
+
 def predict(path: Path, photos: Sequence[Path]) -> list[Answer]:
     """What the model in use says about some files."""
-    model, _ = open_model(path)
+    store = open_store(path)
     for photo in photos:  # a missing file is a mistake of the caller: say so before work begins
+        if photo.is_dir():
+            raise BadData(
+                f"{printable(photo)} is a folder; give the photos in it, such as {printable(photo)}/*.jpg"
+            )
         if not photo.is_file():
-            raise BadData(f"There is no file {photo}.")
+            raise BadData(f"There is no file {printable(photo)}; check the spelling.")
+    model = Model.from_state(store.load()[0])
     return model.answers(_files(photos, model.size))
 
 
@@ -62,23 +106,30 @@ def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch =
     probabilities, known = model.scores(photos.images(model.size))
     y = torch.tensor([model.names.index(name) for name in photos.names], dtype=torch.long)[photos.labels]
     guess, n = probabilities.argmax(1), len(model.names)
-    right = (guess == y).float()
+    right = (guess == y).double()
     per_class = {
         name: float(right[y == label].mean()) for label, name in enumerate(model.names) if bool((y == label).any())
     }
     confusion = torch.bincount(y * n + guess, minlength=n * n).view(n, n).tolist()
-    taught = sum(id_ in model.taught for id_ in photos.ids.tolist())
+    taught = sum(id_ in model.taught or id_ in model.pending for id_ in photos.ids.tolist())
     unknown = 1 - float(known.float().mean())
-    return Evaluation(float(right.mean()), per_class, unknown, len(photos), taught, confusion, photos.skipped)
+    return Evaluation(
+        accuracy=float(right.mean()),
+        per_class=per_class,
+        unknown_rate=unknown,
+        images=len(photos),
+        taught=taught,
+        classes=list(model.names),
+        confusion=confusion,
+        skipped=photos.skipped,
+    )
 
 
 def rename(path: Path, old: str, new: str) -> Version:
     """Give a class another name; a new version, which `undo` takes back."""
     if new.strip().casefold() == UNKNOWN or not new.strip():
         raise InvalidValue(f"A class cannot be called {new!r}: choose another name.")
-    store = open_store(path)
-    with store.lock():
-        model, version = open_model(path)
+    with _changing(path) as (store, model, version):
         if old not in model.names:
             raise unknown_classes(model.names, old)
         if new in model.names:
@@ -90,9 +141,7 @@ def rename(path: Path, old: str, new: str) -> Version:
 
 def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
     """Take a class out of the version in use, or with `everywhere` out of every version and the history."""
-    store = open_store(path)
-    with store.lock():
-        model, version = open_model(path)
+    with _changing(path) as (store, model, version):
         if name not in model.names:
             if everywhere and _ever(store, name):
                 return _forget_everywhere(store, name)
@@ -109,39 +158,71 @@ def unteach(
     path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None
 ) -> tuple[Version, int]:
     """Take the photos of a folder, by content, out of memory, exemplars and statistics; how many were there."""
-    store = open_store(path)
-    with store.lock():
-        model, version = open_model(path)
+    with _changing(path) as (store, model, version):
         photos = scan(folder, skip_bad=skip_bad, watch=watch)
         count = model.unteach(photos.images(model.size))
         if count == 0:
             raise BadData(f"None of the photos in {folder} was taught to this model: nothing to take back.")
+        if not model.names:
+            raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
         info = version.info | model.describe()
         return store.publish(model.state_dict(), info, {"event": "untaught", "images": count}), count
 
 
 def _forget_everywhere(store: Store, name: str) -> Version:
-    def without(state: dict[str, Any], info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        if name not in state["app"]["names"]:
-            return state, info
-        model = Model.from_state(state)
-        if len(model.names) == 1:
+    called = _called(store, name)
+    for names, gone in called.items():
+        if gone == set(names):
             raise InvalidValue(
                 f"{name} is the only class of an older version: teach with --keep 1 first, then forget."
             )
-        model.forget(name)
+    aliases = _aliases(store, name)
+
+    def without(state: dict[str, Any], info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        gone = called.get(tuple(state["app"]["names"]))
+        if not gone:
+            return state, info
+        model = Model.from_state(state)
+        for alias in sorted(gone):
+            model.forget(alias)
         return model.state_dict(), info | model.describe()
 
     def scrubbed(event: dict[str, Any]) -> dict[str, Any]:
-        names = {key: None for key in ("old", "new") if event.get(key) == name}
-        classes = {c: n for c, n in event.get("classes", {}).items() if c != name}
+        names = {key: None for key in ("old", "new") if event.get(key) in aliases}
+        classes = {c: n for c, n in event.get("classes", {}).items() if c not in aliases}
         return event | names | ({"classes": classes} if "classes" in event else {})
 
     return store.rewrite(without, scrubbed, {"event": "forgot"})
 
 
+def _called(store: Store, name: str) -> dict[tuple[str, ...], set[str]]:
+    """What to forget where: for each list of classes, those called `name`, and those that became it by renaming."""
+    versions = [store.load(number)[1] for number in store.numbers()]
+    names = {version.number: tuple(version.info["classes"]) for version in versions}
+    parents = {v.number: v.parent for v in versions if v.parent in names}
+    renamed = {e["version"]: (e["old"], e["new"]) for e in store.history() if e["event"] == "renamed"}
+    gone = {number: {name} & set(known) for number, known in names.items()}
+    for number in sorted(parents, reverse=True):  # a parent's number is lower than its child's
+        old, new = renamed.get(number, (None, None))
+        before = {old if alias == new else alias for alias in gone[number]}
+        gone[parents[number]] |= before & set(names[parents[number]])
+    called: dict[tuple[str, ...], set[str]] = {}
+    for number, known in names.items():
+        called.setdefault(known, set()).update(gone[number])
+    return called
+
+
+def _aliases(store: Store, name: str) -> set[str]:
+    """All names that a class may have had; those of another class that was called the same are among them."""
+    aliases = {name}
+    for event in reversed(store.history()):
+        if event["event"] == "renamed" and event["new"] in aliases:
+            aliases.add(event["old"])
+    return aliases
+
+
 def _ever(store: Store, name: str) -> bool:
-    return any(name in store.load(number)[0]["app"]["names"] for number in store.numbers())
+    return any(name in store.load(number)[1].info["classes"] for number in store.numbers())
 
 
 def _files(paths: Sequence[Path], size: int) -> Images:

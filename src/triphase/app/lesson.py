@@ -9,7 +9,7 @@ import hashlib
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ from torch import Tensor
 
 from triphase import state as files
 from triphase.app import trust
-from triphase.app.model import Model, Options
+from triphase.app.model import Model, Options, parse_memory
 from triphase.app.photos import Photos, scan
 from triphase.app.store import Store
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue, Mismatch
-from triphase.learners import Anchored
 from triphase.learners.protocol import Step
+from triphase.state import State
 
 Watch = Callable[[dict[str, Any]], object]
 SAVE_EVERY, DRAW_EVERY = 1.0, 0.1
@@ -38,6 +38,7 @@ class ClassLine:
     """One class in the table that ends a lesson; accuracies are on held-out photos, None where there are none."""
 
     name: str
+    new: bool
     images: int  # learned in this lesson, those held out included
     before: float | None
     after: float | None
@@ -57,6 +58,7 @@ class Outcome:
     verdict: trust.Verdict
     confused: list[tuple[str, str, int, int]]  # class, new class it is taken for, how many, of how many
     seconds: float
+    skipped: list[str] = field(default_factory=list)  # a sentence for each photo that cannot be read
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -71,6 +73,8 @@ class Plan:
     photos: Photos
     new_classes: list[str]
     counts: dict[str, int]  # to be learned, per class
+    base: State | None  # the model to go on from
+    pending: frozenset[int]  # ids of photos that only the quick half of a lesson has seen
 
     def to_json(self) -> dict[str, Any]:
         """For --dry-run."""
@@ -89,18 +93,20 @@ def recipe_for(n: int, n_memory: int) -> Recipe:
     """How a lesson of n photos is trained on beside n_memory stored samples: by the amount of data alone.
 
     Few photos get more epochs and smaller minibatches, so that there are at least some 40 steps. Replay is as large
-    as the memory asks for, up to four times the lesson: what a lesson costs depends on the lesson.
+    as the memory asks for, up to four times the lesson, and consolidation up to ten times: what a lesson costs
+    depends on the lesson.
     """
     share = min(4.0, n_memory / n)
     n_mb = 128 if n * (1 + share) >= 512 else 32
     n_mbe = max(1, round(n_mb / (1 + share)))
     epochs = min(20, max(4, math.ceil(40 * n_mbe / n)))
-    return Recipe(epochs=epochs, lr=0.1, csf_lr=0.03, n_mbe=n_mbe, n_mbr=n_mb - n_mbe, augment="flip")
+    sizes = {"n_mbe": n_mbe, "n_mbr": n_mb - n_mbe, "balanced": max(10 * n, 512)}
+    return Recipe(epochs=epochs, lr=0.1, csf_lr=0.03, augment="flip", **sizes)
 
 
 def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> Plan:
     """Look at the photos and at what was taught before; nothing is written."""
-    state = store.load()[0] if store.exists else None
+    state, pending = _base(store)
     taught: dict[int, str] = {}
     known: list[str] = []
     if state is not None:
@@ -108,15 +114,20 @@ def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = l
         pairs = zip(state["taught"]["ids"].tolist(), state["taught"]["labels"].tolist(), strict=True)
         taught = {id_: known[label] for id_, label in pairs}
     found = scan(photos, taught=taught, skip_bad=skip_bad, watch=watch)
+    if pending - set(found.ids.tolist()):
+        raise Mismatch(
+            f"{store.path} has learned the last lesson in part (--quick), and not all its photos are in {photos}: "
+            f"finish that lesson with the command that began it, or take it back with: triphase undo {store.path}"
+        )
     counts = torch.bincount(found.labels, minlength=len(found.names)).tolist()
     learned = {name: n for name, n in zip(found.names, counts, strict=True) if n}
-    return Plan(found, [name for name in learned if name not in known], learned)
+    return Plan(found, [name for name in learned if name not in known], learned, state, pending)
 
 
 def teach(
     path: Path,
     photos: Path,
-    options: Options | None = None,
+    options: Options | Mapping[str, Any] | None = None,
     *,
     max_drop: float = 0.02,
     force: bool = False,
@@ -125,12 +136,22 @@ def teach(
     keep: int = KEEP,
     watch: Watch = lambda event: None,
 ) -> Outcome:
-    """Learn what is new in a folder of photos and publish it, unless the classes known before suffer too much."""
+    """Learn what is new in a folder of photos and publish it, unless the classes known before suffer too much.
+
+    `options` are those that were asked for; they make a new model, and must agree with one that is there.
+    """
     if not 0 <= max_drop < 1:
         raise InvalidValue(f"max_drop must be in [0, 1), got {max_drop}: 0.02 allows a loss of 2 points.")
-    store = Store(path)
-    with store.lock():
-        return _Lesson(store, photos, options, max_drop, force, quick, skip_bad, keep, watch).go()
+    if keep < 1:
+        raise InvalidValue(f"keep must be at least 1, got {keep}: the version in use is one of those kept.")
+    given = asdict(options) if isinstance(options, Options) else dict(options or {})
+    store, new = Store(path), not path.exists()
+    try:
+        with store.lock():
+            return _Lesson(store, photos, given, max_drop, force, quick, skip_bad, keep, watch).go()
+    finally:
+        if new and [file.name for file in path.glob("*")] == ["LOCK"]:  # what was refused leaves nothing behind
+            shutil.rmtree(path)
 
 
 class _Lesson:
@@ -138,7 +159,7 @@ class _Lesson:
         self,
         store: Store,
         folder: Path,
-        options: Options | None,
+        options: dict[str, Any],
         max_drop: float,
         force: bool,
         quick: bool,
@@ -149,14 +170,14 @@ class _Lesson:
         self.store, self.watch, self.max_drop, self.force, self.keep = store, watch, max_drop, force, keep
         self.quick, self.started = quick, time.perf_counter()
         self.plan = plan(store, folder, skip_bad=skip_bad, watch=watch)
-        self.state = store.load()[0] if store.exists else None
-        self.options = _agreed(self.state, options)
+        self.state = self.plan.base
+        self.options = _agreed(store, self.state, options)
         self.saved_at = self.drawn_at = 0.0
         self.checkpoint = files.Checkpoint(store.work / "state")
 
     def go(self) -> Outcome:
         """The whole lesson."""
-        photos, notes = self.plan.photos, [*self.plan.photos.notes, *self.plan.photos.skipped]
+        photos, notes = self.plan.photos, list(self.plan.photos.notes)
         if len(photos) == 0:
             return self._nothing(notes)
         model = Model(self.options) if self.state is None else Model.from_state(self.state)
@@ -164,26 +185,27 @@ class _Lesson:
         if bool(photos.moved.any()):
             moved = images.select(photos.moved.nonzero().view(-1))
             self.watch({"event": "corrected", "images": len(moved)})
+            names = list(model.names)
             model.unteach(moved)
-        glanced = isinstance(model.learner, Anchored) and model.learner.glanced > 0
-        known = self._parent() if glanced else model  # the model before the lesson
-        before, old = _Measured(known), len(known.names)
+            notes += [
+                f"{name} has no photo left, so the class is forgotten." for name in names if name not in model.names
+            ]
+        before, old = _Measured(model), len(model.names)
         experience, names = model.lesson(images, photos.names, photos.hashes)
+        if model.memory is not None:
+            model.memory.check_room(len(names))  # before anything is written
         memory = 0 if model.memory is None else len(model.memory)
         recipe = recipe_for(len(experience.training), memory)
-        notes += self._continue(model, photos)
+        resumed, started_again = self._continue(model, photos)
+        notes += started_again
+        glanced = resumed or self.plan.pending == set(photos.ids.tolist())
         if self.quick and self.state is not None and not glanced:
             self._glance(model, experience, names, recipe, before, old)
         self._learn(model, experience, names, recipe)
         return self._judge(model, experience, before, old, notes)
 
-    def _parent(self) -> Model:
-        current = self.store.current()
-        assert current is not None and current.parent is not None
-        return Model.from_state(self.store.load(current.parent)[0])
-
-    def _continue(self, model: Model, photos: Photos) -> list[str]:
-        """Take up what an interrupted lesson left, if it was this one."""
+    def _continue(self, model: Model, photos: Photos) -> tuple[bool, list[str]]:
+        """Take up what an interrupted lesson left, if it was this one; whether it was, and what to say about it."""
         digest = hashlib.sha256(photos.ids.numpy().tobytes() + photos.labels.numpy().tobytes())
         digest.update(str((photos.names, asdict(self.options))).encode())
         current = self.store.current()
@@ -204,12 +226,12 @@ class _Lesson:
             self.checkpoint = files.Checkpoint(self.store.work / "state")
             files.make_directory(self.store.work)
             files.write_json(path, mark | {"threads": torch.get_num_threads()})
-            return notes
+            return False, notes
         assert saved is not None
         torch.set_num_threads(saved["threads"])
         model.load_state_dict(state)
         self.watch({"event": "resumed"})
-        return ["An interrupted lesson was continued."]
+        return True, ["An interrupted lesson was continued."]
 
     def _learn(self, model: Model, experience: Experience, names: list[str], recipe: Recipe) -> None:
         self.watch({"event": "begin", "images": len(experience.images), "classes": len(names)})
@@ -257,7 +279,8 @@ class _Lesson:
             classes=_table(model, experience, before, old),
             verdict=verdict,
             confused=before.confused(model, old),
-            seconds=time.perf_counter() - self.started,
+            seconds=0.0,
+            skipped=self.plan.photos.skipped,
             notes=notes,
         )
         if published:
@@ -268,13 +291,18 @@ class _Lesson:
         self.checkpoint.close()
         self.store.discard_work()
         current = self.store.current()
-        return replace(outcome, version=current.number if current else None)
+        seconds = time.perf_counter() - self.started
+        return replace(outcome, version=current.number if current else None, seconds=seconds)
 
     def _nothing(self, notes: list[str]) -> Outcome:
         current = self.store.current()
         nothing = torch.empty(0, dtype=torch.bool)
         verdict = trust.guard(nothing, nothing, nothing.long(), self.max_drop)
         known = sum(self.plan.photos.taught.values())
+        lesson = self.store.work / "lesson.json"
+        if lesson.exists() and current is not None and files.read_json(lesson)["parent"] < current.number:
+            self.store.discard_work()  # of a lesson that was published just before it was interrupted
+            self.store.prune(self.keep)
         return Outcome(
             published=False,
             version=current.number if current else None,
@@ -285,6 +313,7 @@ class _Lesson:
             verdict=verdict,
             confused=[],
             seconds=time.perf_counter() - self.started,
+            skipped=self.plan.photos.skipped,
             notes=[*notes, f"All {known} photos have been taught before: there is nothing to learn."],
         )
 
@@ -329,6 +358,7 @@ def _table(model: Model, experience: Experience, before: _Measured, old: int) ->
         lines.append(
             ClassLine(
                 name=name,
+                new=label >= old,
                 images=counts[label],
                 before=float(then.float().mean()) if len(then) and label < old else None,
                 after=float(now.float().mean()) if len(now) else None,
@@ -338,17 +368,32 @@ def _table(model: Model, experience: Experience, before: _Measured, old: int) ->
     return lines
 
 
-def _agreed(state: dict[str, Any] | None, wanted: Options | None) -> Options:
+def _base(store: Store) -> tuple[State | None, frozenset[int]]:
+    """What a lesson goes on from, and the photos that only the quick half of an unfinished one has seen."""
+    if not store.exists:
+        return None, frozenset()
+    state, version = store.load()
+    pending = frozenset(state["taught"]["pending_ids"].tolist())
+    while len(state["taught"]["pending_ids"]) and version.parent is not None:
+        state, version = store.load(version.parent)
+    return state, pending
+
+
+def _agreed(store: Store, state: State | None, given: dict[str, Any]) -> Options:
     """The options of the model; what was said at its first lesson cannot be changed."""
-    if state is None:
-        return wanted or Options()
+    wanted = Options(**given)
+    current = store.current()
+    if state is None or current is None:
+        return wanted
     saved = Options(**state["app"]["options"])
-    if wanted is None:
-        return saved
-    for name, value in asdict(wanted).items():
-        if value != getattr(Options(), name) and value != getattr(saved, name):
+    for name, value in given.items():
+        was = current.info["image_size"] if name == "image_size" else getattr(saved, name)
+        same = (
+            parse_memory(value) == parse_memory(was) if name == "memory" else value in (was, getattr(saved, name))
+        )
+        if not same:
             raise Mismatch(
-                f"This model was made with {name.replace('_', '-')} {getattr(saved, name)}, not {value}: "
+                f"This model was made with {name.replace('_', '-')} {was}, not {value}: "
                 "leave the option out, or teach a new model."
             )
     return saved

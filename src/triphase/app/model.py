@@ -91,7 +91,8 @@ class Model:
         size = options.image_size
         if size is None and options.backbone == "efficientnet_lite0":
             size = 128
-        self.network: SplitClassifier = build(options.backbone, 0, image_size=size, seed=options.seed)
+        colour: dict[str, Any] = {"channels": 3} if options.backbone == "small_cnn" else {}
+        self.network: SplitClassifier = build(options.backbone, 0, image_size=size, seed=options.seed, **colour)
         self.network.freeze("llf")
         self.memory = self._make_memory()
         takes_memory = options.learner in ("anchored", "tpc")
@@ -101,6 +102,7 @@ class Model:
         self.names: list[str] = []
         self.lessons = 0
         self.taught: dict[int, int] = {}  # id of a photo -> the class it was taught as
+        self.pending: dict[int, int] = {}  # the same of photos that were glanced at, and not learned yet
         self.temperature, self.threshold = 1.0, -float("inf")
         self.moments = trust.moments(torch.empty(0), torch.empty(0, dtype=torch.long), 0)
 
@@ -124,7 +126,7 @@ class Model:
             return Experience(self.lessons + 1, renamed), after
         groups = near_duplicates(hashes, labels)
         limit = min(EXEMPLARS, max(1, (self.memory.capacity or 0) // len(after) // 4))
-        held = split_exemplars(groups, labels, keys(self.options.seed, images.ids), limit, SHARE)
+        held = split_exemplars(groups, labels, keys(self.options.seed + 1, images.ids), limit, SHARE)
         if "hash" in self.memory.columns:
             slots = self.memory.slots(HELD_OUT)
             alike = near_stored(hashes, labels, self.memory["hash"][slots], self.memory["y"][slots])
@@ -156,7 +158,10 @@ class Model:
             raise InvalidValue(f"The learner {self.options.learner} has one speed; --quick needs anchored.")
         self.learner.glance(experience, recipe)
         self.names = list(names)
+        self.pending = _labelled(experience.images)
+        moments = self.moments
         self._trust(experience)
+        self.moments = moments  # `learn` will count these photos
 
     def _keep_exemplars(self, experience: Experience, recipe: Recipe) -> None:
         held = experience.held_out
@@ -169,8 +174,8 @@ class Model:
 
     def _count(self, experience: Experience, names: Sequence[str]) -> None:
         self.names, self.lessons = list(names), experience.index
-        labels = experience.images.labels.tolist()
-        self.taught |= dict(zip(experience.images.ids.tolist(), labels, strict=True))
+        self.taught |= _labelled(experience.images)
+        self.pending = {}
         self._trust(experience)
 
     # --- trust --------------------------------------------------------------------------------------------------
@@ -231,13 +236,13 @@ class Model:
         number = {label: new for new, label in enumerate(stays)}
         self.names = [self.names[label] for label in stays]
         self.taught = {id_: number[label] for id_, label in self.taught.items() if label != gone}
+        self.pending = {id_: number[label] for id_, label in self.pending.items() if label != gone}
         if self.memory is not None:
             self.memory.forget(gone)
         self._drop_rows(stays)
         self._rebuild_spread()
         counted = [label for label in stays if label < len(self.moments.n)]
-        n, mean, squares = (part[counted] for part in (self.moments.n, self.moments.mean, self.moments.squares))
-        self.moments = trust.Moments(n, mean, squares)
+        self.moments = trust.Moments(**{name: part[counted] for name, part in vars(self.moments).items()})
         z, y = self.exemplars()
         if len(z):
             logits = self.logits(z)
@@ -245,7 +250,10 @@ class Model:
             self.threshold = trust.threshold(self.familiarity(z, logits))
 
     def unteach(self, images: Images) -> int:
-        """Take single images (by id) out of memory, exemplars and statistics; how many were known."""
+        """Take single images (by id) out of memory, exemplars and statistics; how many were known.
+
+        A class of which nothing is left is forgotten.
+        """
         rows = torch.tensor(
             [row for row, id_ in enumerate(images.ids.tolist()) if id_ in self.taught], dtype=torch.long
         )
@@ -262,6 +270,9 @@ class Model:
             closed.add(f, labels[counted], weight=-1.0)
         if self.memory is not None:
             self.memory.discard(ids)
+        left = set(self.taught.values())
+        for name in [self.names[label] for label in labels.unique().tolist() if label not in left]:
+            self.forget(name)
         return len(rows)
 
     def _stored(self, slots: Tensor) -> Tensor:
@@ -274,15 +285,18 @@ class Model:
     def _drop_rows(self, stays: list[int]) -> None:
         """Keep some rows of whatever has one per class, and renumber."""
         head = self.network.head
-        head.weight = nn.Parameter(head.weight.detach()[stays].clone(), requires_grad=head.weight.requires_grad)
-        head.out_features = len(stays)
+        rows = [label for label in stays if label < len(head.weight)]  # TPC has none for what was glanced at
+        head.weight = nn.Parameter(head.weight.detach()[rows].clone(), requires_grad=head.weight.requires_grad)
+        head.out_features = len(rows)
         members: list[Any] = [self.learner]
         if isinstance(self.learner, Anchored):
             members = [self.learner.tpc, self.learner.anchor]
-            self.learner.still.head.weight = nn.Parameter(torch.zeros_like(head.weight))
+            self.learner.still.head.weight = nn.Parameter(
+                head.weight.new_zeros(len(stays), self.network.n_features)
+            )
             self.learner.still.head.out_features = len(stays)
         for member in members:
-            member.known = set(range(len(stays)))
+            member.known = {new for new, label in enumerate(stays) if label in member.known}
             if isinstance(member, (SLDA, NCM)):
                 member.sums, member.n = member.sums[stays], member.n[stays]
 
@@ -328,6 +342,8 @@ class Model:
         state["taught"] = {
             "ids": torch.tensor(ids, dtype=torch.long),
             "labels": torch.tensor(labels, dtype=torch.long),
+            "pending_ids": torch.tensor(list(self.pending), dtype=torch.long),
+            "pending_labels": torch.tensor(list(self.pending.values()), dtype=torch.long),
         }
         state["app"] = {
             "options": asdict(self.options),
@@ -335,7 +351,7 @@ class Model:
             "lessons": self.lessons,
             "temperature": self.temperature,
             "threshold": self.threshold if self.threshold > -float("inf") else None,
-            "moments": {"n": self.moments.n, "mean": self.moments.mean, "squares": self.moments.squares},
+            "moments": dict(vars(self.moments)),
         }
         return state
 
@@ -346,6 +362,7 @@ class Model:
             self.memory.load_state_dict(state["memory"])
         taught, app = state["taught"], state["app"]
         self.taught = dict(zip(taught["ids"].tolist(), taught["labels"].tolist(), strict=True))
+        self.pending = dict(zip(taught["pending_ids"].tolist(), taught["pending_labels"].tolist(), strict=True))
         self.names, self.lessons, self.temperature = list(app["names"]), app["lessons"], app["temperature"]
         self.threshold = -float("inf") if app["threshold"] is None else app["threshold"]
         self.moments = trust.Moments(**app["moments"])
@@ -373,6 +390,10 @@ class Model:
                     f"A memory of {self.options.memory} holds no sample of {sample} bytes; give more."
                 )
         return Memory(number, seed=self.options.seed, store=store, dtype=torch.float16)
+
+
+def _labelled(images: Images) -> dict[int, int]:
+    return dict(zip(images.ids.tolist(), images.labels.tolist(), strict=True))
 
 
 def unknown_classes(names: Collection[str], wanted: str) -> InvalidValue:

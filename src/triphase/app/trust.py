@@ -274,11 +274,12 @@ def threshold(scores_known: Tensor, accept: float = 0.95) -> float:
 
 @dataclass(frozen=True)
 class Moments:
-    """What may be kept of scores where no sample may: per class their number, mean and squared deviations."""
+    """What may be kept of scores where no sample may: for each class their number, mean and central moments."""
 
     n: Tensor  # (c,)
     mean: Tensor  # (c,)
     squares: Tensor  # (c,): the sum of (score - mean)^2
+    cubes: Tensor  # (c,): the sum of (score - mean)^3
 
 
 def moments(scores: Tensor, y: Tensor, n_classes: int) -> Moments:
@@ -290,37 +291,42 @@ def moments(scores: Tensor, y: Tensor, n_classes: int) -> Moments:
     scores, y = _exact(scores), y.cpu()
     n = torch.bincount(y, minlength=n_classes).double()
     mean = torch.zeros_like(n).index_add(0, y, scores) / n.clamp(min=1)
-    return Moments(n, mean, torch.zeros_like(n).index_add(0, y, (scores - mean[y]) ** 2))
+    squares, cubes = (torch.zeros_like(n).index_add(0, y, (scores - mean[y]) ** power) for power in (2, 3))
+    return Moments(n, mean, squares, cubes)
 
 
 def merged(a: Moments, b: Moments) -> Moments:
-    """The moments of both together; one may know more classes than the other (Chan, Golub and LeVeque, 1983)."""
+    """The moments of both together (Chan, Golub and LeVeque, 1983); one may know more classes than the other."""
     width = max(len(a.n), len(b.n))
-    a, b = (Moments(*(F.pad(part, (0, width - len(part))) for part in (m.n, m.mean, m.squares))) for m in (a, b))
-    n, gap = (a.n + b.n).clamp(min=1), b.mean - a.mean
-    mean = a.mean + gap * b.n / n
-    return Moments(a.n + b.n, mean, a.squares + b.squares + gap**2 * a.n * b.n / n)
+    n_a, mean_a, squares_a, cubes_a = (F.pad(part, (0, width - len(part))) for part in _parts(a))
+    n_b, mean_b, squares_b, cubes_b = (F.pad(part, (0, width - len(part))) for part in _parts(b))
+    n, gap = (n_a + n_b).clamp(min=1), mean_b - mean_a
+    squares = squares_a + squares_b + gap**2 * n_a * n_b / n
+    cubes = cubes_a + cubes_b + gap**3 * n_a * n_b * (n_a - n_b) / n**2
+    cubes = cubes + 3 * gap * (n_a * squares_b - n_b * squares_a) / n
+    return Moments(n_a + n_b, mean_a + gap * n_b / n, squares, cubes)
 
 
 def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
-    """As `threshold` where only moments were kept: scores of a class are taken as normal, all classes count alike.
+    """As `threshold` where only moments were kept, every class counting alike.
 
-    The variance of a class is drawn towards that of all classes, which counts as much as FEWEST scores.
+    Scores have a long tail on one side, so the skewness matters: the quantile is that of a shifted Gamma
+    distribution with the same three moments (Wilson and Hilferty, 1931), moved out for the number of scores.
     """
     _check_share(accept)
     there = known.n > 0
-    n, mean, squares = (part[there] for part in (known.n, known.mean, known.squares))
-    freedom = float((n - 1).sum())
-    if freedom < FEWEST - 1:
+    total = float(known.n.sum())
+    if total < FEWEST:
         return -math.inf
-    common = float(squares.sum()) / freedom
-    std = ((squares + FEWEST * common) / (n - 1 + FEWEST) * (1 + 1 / n)).sqrt().clamp(min=1e-12)
-    far = float(std.max()) * 10
-    return _root(
-        lambda at: float(torch.special.ndtr((at - mean) / std).mean()) - (1 - accept),
-        float(mean.min()) - far,
-        float(mean.max()) + far,
-    )
+    n, means, squares, cubes = (part[there] for part in _parts(known))
+    mean = means.mean()
+    off, variances = means - mean, squares / n
+    variance = float((variances + off**2).mean()) * total / (total - 1)
+    if variance == 0.0:
+        return float(mean)
+    skewness = float((cubes / n + 3 * off * variances + off**3).mean()) / variance**1.5
+    z = -_student(accept, int(total) - 1)
+    return float(mean) + _skewed(z, skewness) * math.sqrt(variance * (1 + 1 / total))
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:
@@ -382,6 +388,17 @@ def _centred(features: Tensor, means: Tensor, precision: Tensor) -> tuple[Tensor
     centre = means.mean(0)
     f, m = features - centre, means - centre
     return f, m, f @ precision, m @ precision
+
+
+def _parts(of: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return of.n, of.mean, of.squares, of.cubes
+
+
+def _skewed(z: float, skewness: float) -> float:
+    """The point of a standardised Gamma distribution of that skewness that corresponds to z of the normal one."""
+    if abs(skewness) < 1e-6:
+        return z
+    return 2 / skewness * (max(0.0, 1 + skewness * z / 6 - skewness**2 / 36) ** 3 - 1)
 
 
 def _student(share: float, freedom: int) -> float:

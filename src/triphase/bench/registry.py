@@ -30,7 +30,6 @@ class Kind:
 
 LEARNERS: dict[str, Kind] = {
     "tpc": Kind(TPC, "optional"),
-    "anchored": Kind(Anchored, "optional"),
     "ar1": Kind(AR1, "optional", plain_first=True, open_choices={"mean": ("global", "class")}),
     "bic": Kind(BiC, "needed"),
     "derpp": Kind(DERpp, "needed", plain_first=True),
@@ -40,6 +39,7 @@ LEARNERS: dict[str, Kind] = {
     "ncm": Kind(NCM, "unused", lr="unused", plain_first=True),
     "slda": Kind(SLDA, "unused", lr="unused", plain_first=True),
     "ranpac": Kind(RanPAC, "unused", lr="unused", plain_first=True),
+    "anchored": Kind(Anchored, "optional"),
 }
 
 

@@ -7,7 +7,10 @@ from typing import TextIO
 import typer
 
 from triphase.cli.bench import bench
+from triphase.cli.data import data
 from triphase.cli.demo import demo
+from triphase.cli.model import classes, evaluate, forget, history, predict, rename, status, undo, unteach
+from triphase.cli.teach import teach
 from triphase.errors import TriphaseError, TriphaseWarning
 
 CTRL_C = 130  # what typer makes of a KeyboardInterrupt
@@ -18,7 +21,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
+for command in (teach, predict, evaluate, status, history, classes, undo, rename, forget, unteach, demo, data):
+    app.command()(command)
 app.add_typer(bench, name="bench")
 
 

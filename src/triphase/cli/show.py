@@ -21,6 +21,11 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=1) + "\n")
 
 
+def say(line: str) -> None:
+    """A line for people on stdout, in which names stay as they are: brackets are no markup, numbers no colour."""
+    Console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def percent(value: float | None) -> str:
     """An accuracy as people read it.
 
@@ -81,7 +86,7 @@ class Show:
         done = (event["epoch"] - 1 + event["step"] / event["steps"]) / event["epochs"]
         name = f"Phase {event['phase']}" if event["phase"] in ("I", "II", "III") else event["phase"]
         loss = "not finite" if event["loss"] is None else f"{event['loss']:.3f}"
-        line = Text(f"  {name:<10}{_bar(done)} epoch {event['epoch']}/{event['epochs']}  loss {loss}")
+        line = Text(f"  {name:<10}{bar(done)} epoch {event['epoch']}/{event['epochs']}  loss {loss}")
         shares = "  ".join(f"{part} {100 * share:.0f} %" for part, share in event["shares"].items())
         speed = Text(f"  {event['images_per_second']:,.0f} images/s   {shares}", style="dim")
         return Group(head, line, speed, self._classes())
@@ -92,10 +97,15 @@ class Show:
         for name, value in list(self._accuracy.items())[-20:]:
             if value is not None:
                 colour = "green" if value > 0.8 else "yellow" if value > 0.5 else "red"
-                table.add_row(f"  {name[:18]:<10}", Text(_bar(value), style=colour), percent(value))
+                table.add_row(f"  {name[:18]:<10}", Text(bar(value), style=colour), percent(value))
         return table
 
 
-def _bar(share: float) -> str:
+def bar(share: float) -> str:
+    """A share as a bar of blocks.
+
+    >>> bar(0.25)
+    '██████░░░░░░░░░░░░░░░░░░'
+    """
     full = round(BAR * min(max(share, 0.0), 1.0))
     return "█" * full + "░" * (BAR - full)

@@ -87,7 +87,12 @@ class Feeder:
     @property
     def n_balanced(self) -> int:
         """Iterations of an epoch over the memory: ceil(n_replay / n_mbe)."""
-        return -(-len(self.memory.slots()) // self.recipe.n_mbe) if self.memory is not None else 0
+        return -(-self._n_consolidated // self.recipe.n_mb_balanced) if self.memory is not None else 0
+
+    @property
+    def _n_consolidated(self) -> int:
+        n = len(self.memory.slots()) if self.memory is not None else 0
+        return n if self.recipe.balanced is None else min(n, self.recipe.balanced)
 
     def mixed(self, steps: Iterable[tuple[int, int]], depth: Depth = "llf") -> Iterator[Minibatch]:
         """Phases I and II: each image of the experience once per epoch, beside an endless stream of replay.
@@ -108,12 +113,12 @@ class Feeder:
     def balanced(self, steps: Iterable[tuple[int, int]], depth: Depth = "llf") -> Iterator[Minibatch]:
         """Phase III: n_mbe datapoints of the updated memory, each once per epoch."""
         assert self.memory is not None
-        n_mbe, nothing = self.recipe.n_mbe, torch.empty(0, dtype=torch.long)
-        slots = self.memory.slots()
+        n_mbe, nothing = self.recipe.n_mb_balanced, torch.empty(0, dtype=torch.long)
+        slots, n = self.memory.slots(), self._n_consolidated
 
         def prepare(at: tuple[int, int]) -> _Draw:
             epoch, step = at
-            chosen = self._shuffled("consolidate", epoch, len(slots))[step * n_mbe : (step + 1) * n_mbe]
+            chosen = self._shuffled("consolidate", epoch, len(slots))[:n][step * n_mbe : (step + 1) * n_mbe]
             return self._draw(nothing, slots[chosen], epoch, step)
 
         return self._serve(steps, prepare, depth)

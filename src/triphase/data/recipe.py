@@ -23,6 +23,9 @@ class Recipe:
     csf_lr: float | None = None  # of csf (and llf where it learns); None: the same as lr
     n_mbe: int = 128  # datapoints of the experience in a minibatch
     n_mbr: int = 0  # datapoints of the replay memory in a minibatch
+    balanced: int | None = (
+        None  # datapoints of Phase III's epoch, n_mbe + n_mbr at a time; None: all, n_mbe at a time
+    )
     momentum: float = 0.9
     weight_decay: float = 0.0  # of csf and llf; the head never decays, or masked rows would shrink
     augment: str = "none"
@@ -36,6 +39,8 @@ class Recipe:
         for name, least in (("epochs", 0), ("n_mbe", 1), ("n_mbr", 0), ("views", 0)):
             if getattr(self, name) < least:
                 raise InvalidValue(f"{name} must be at least {least}, got {getattr(self, name)}.")
+        if self.balanced is not None and self.balanced < 1:
+            raise InvalidValue(f"balanced must be at least 1, got {self.balanced}.")
         for name in ("lr", "csf_lr"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -50,6 +55,11 @@ class Recipe:
             raise InvalidValue(f"latents must be 'float32', 'float16' or 'off', got {self.latents!r}.")
         if self.trainable not in ("csf", "all"):
             raise InvalidValue(f"trainable must be 'csf' or 'all', got {self.trainable!r}.")
+
+    @property
+    def n_mb_balanced(self) -> int:
+        """Datapoints in a minibatch of Phase III."""
+        return self.n_mbe if self.balanced is None else self.n_mbe + self.n_mbr
 
     @property
     def csf_lr_or_lr(self) -> float:

@@ -1,5 +1,6 @@
 """CIFAR-100 from either official download: 60,000 colour images of 32 x 32 in 100 classes."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from triphase.data.images import Images
+from triphase.data.sources.inventory import About, Count, Inventory, Tick, few, still_packed
 from triphase.data.sources.plain_pickle import read_plain, text
 from triphase.errors import BadData
 
@@ -17,6 +19,18 @@ FILES = {
     "cifar-100-binary": ("train.bin", "test.bin", "fine_label_names.txt"),
     "cifar-100-python": ("train", "test", "meta"),
 }
+CLASSES = 100
+MD5 = {  # of the Python version's files
+    "train": "16019d7e3df5f24257cddd939b257f8d",
+    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+}
+ABOUT = About(
+    "cifar100",
+    "CIFAR-100: 60,000 colour images of 32 x 32 in 100 classes",
+    f"the CIFAR page of the University of Toronto, {URL}",
+    "cifar-100-binary/ with train.bin, test.bin and fine_label_names.txt, "
+    "or cifar-100-python/ with train, test and meta",
+)
 
 
 def cifar100(root: Path, *, complete: bool = True) -> tuple[Images, Images, list[str]]:
@@ -38,6 +52,53 @@ def cifar100(root: Path, *, complete: bool = True) -> tuple[Images, Images, list
             raise _damaged(path, f"has labels that do not fit its {len(pixels):,} images of {len(names)} classes")
         splits.append(Images.from_array(pixels, labels, torch.arange(first_id, first_id + len(pixels))))
     return splits[0], splits[1], names
+
+
+def inventory(data: Path, tick: Tick) -> Inventory:
+    """Images in the files of that version of which more is there."""
+    places = [(folder, layout) for layout in FILES for folder in (data / layout, data)]
+    folder, layout = max(places, key=lambda place: sum((place[0] / name).is_file() for name in FILES[place[1]]))
+    paths = [folder / name for name in FILES[layout]]
+    kinds = ("training images", COUNTS["train"]), ("test images", COUNTS["test"]), ("class names", CLASSES)
+    there = [path for path in paths if path.is_file()]
+    problems = []
+    counts = []
+    for path, (what, expected) in zip(paths, kinds, strict=True):
+        found, problem = _count(path) if path in there else (0, "")
+        counts.append(Count(what, found, expected))
+        problems += [problem] if problem else []
+        tick(1)
+    missing = [str(path.relative_to(data)) for path in paths if path not in there]
+    if missing and there:
+        problems.append(f"Missing: {few(missing)}.")
+    elif missing:
+        problems = still_packed(data, [f"{layout}.tar.gz" for layout in FILES])
+    return Inventory(ABOUT, tuple(counts), tuple(problems), frozenset(FILES))
+
+
+def _count(path: Path) -> tuple[int, str]:
+    """How many images (or names) a file holds, and what is wrong with it."""
+    try:
+        if path.suffix == ".bin":
+            whole, rest = divmod(path.stat().st_size, RECORD)
+            cut = f"{path} ends in the middle of image {whole + 1:,}; get it again from {URL}."
+            return whole, cut if rest else ""
+        if path.name not in MD5:
+            return len(_names(path, False)), ""
+        if _md5(path) == MD5[path.name]:
+            return COUNTS[path.name], ""
+        other = f"{path} is not the official file, whose MD5 is {MD5[path.name]}; get it again from {URL}."
+        return len(_python(path)[0]), other
+    except (BadData, OSError) as error:
+        return 0, str(error)
+
+
+def _md5(path: Path) -> str:
+    running = hashlib.md5(usedforsecurity=False)
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            running.update(piece)
+    return running.hexdigest()
 
 
 def _find(root: Path) -> tuple[Path, str]:
@@ -65,14 +126,17 @@ def _damaged(path: Path, what: str) -> BadData:
 def _names(path: Path, complete: bool) -> list[str]:
     """The 100 fine class names."""
     if path.suffix == ".txt":
-        names = path.read_text("utf-8").split()
+        try:
+            names = path.read_text("utf-8").split()
+        except (OSError, UnicodeDecodeError) as error:
+            raise _damaged(path, f"cannot be read ({error})") from error
     else:
         found = read_plain(path).get("fine_label_names")
         if not isinstance(found, list) or not all(isinstance(name, str | bytes) for name in found):
             raise _damaged(path, "lacks 'fine_label_names'")
         names = [text(name) for name in found]
-    if complete and len(names) != 100:
-        raise _damaged(path, f"names {len(names)} classes instead of 100")
+    if complete and len(names) != CLASSES:
+        raise _damaged(path, f"names {len(names)} classes instead of {CLASSES}")
     return names
 
 

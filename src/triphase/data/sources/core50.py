@@ -3,13 +3,14 @@
 import lzma
 import re
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path, PurePosixPath
 
 import torch
 
 from triphase.data.images import Images
+from triphase.data.sources.inventory import About, Count, Inventory, Tick, few, still_packed
 from triphase.data.sources.listing import Listed, listdir, path_ids
 from triphase.errors import BadData
 from triphase.randomness import generator
@@ -28,8 +29,30 @@ CATEGORIES = (
     *("plug_adapter", "mobile_phone", "scissor", "light_bulb", "can"),
     *("glass", "ball", "marker", "cup", "remote_control"),
 )
+# Frames that each object lacks of 300, session by session.
+LACKING = (
+    "04000100200100000001000000000000000000200000000000",
+    "00000000000001000000020005102000000120000000000000",
+    "10000000000000020000000000100000001002000000000100",
+    "00300000001000000000000000000000000010000000000000",
+    "10000000003300127011000011100000000003000020201400",
+    "01002001000000010000020001000000000000000000300000",
+    "00000000400000010000000000000000000010000000000000",
+    "01210000010002420000000000000000000001020000000000",
+    "00000000000000000000000000000000000001000013000100",
+    "00000000000000020000000101000003000000020000102101",
+    "00000003301000000100000000000000000000000000001000",
+)
+NICV2, RUNS = 391, 10
 OBJECTS = [f"{category}{number}" for category in CATEGORIES for number in range(1, 6)]
 
+ABOUT = About(
+    "core50",
+    "CORe50: 164,866 video frames of 50 objects in 11 sessions",
+    f"the CORe50 project, {PAGE} with the images {IMAGES_URL} and the NICv2 lists {LISTS_URL}",
+    f"{IMAGES_FOLDER}/s1/o1/C_01_01_000.png to s11/o50; for core50-nicv2-391 also "
+    f"{LISTS_FOLDERS[1]}_{NICV2}/run0/train_batch_00_filelist.txt and so on, or {LISTS_ARCHIVE}",
+)
 Frames = list[tuple[str, int]]  # (path below the images folder, label = object - 1)
 
 
@@ -83,8 +106,7 @@ def core50_41_order(seed: int) -> list[int]:
 def nicv2_lists(lists_root: Path, n: int, run: int) -> list[Frames]:
     """The training frames of each experience of NICv2-n (n = 79, 196 or 391), in order."""
     texts = _texts(Path(lists_root), n, run)
-    matches = [re.fullmatch(r"train_batch_(\d+)_filelist\.txt", name) for name in texts]
-    numbered = {int(match[1]): match[0] for match in matches if match}
+    numbered = _numbered(texts)
     if sorted(numbered) != list(range(n)):
         raise _no_lists(lists_root, n, run, f"{len(numbered)} of {n} training lists")
     return [_parse(numbered[batch], texts[numbered[batch]]) for batch in range(n)]
@@ -98,6 +120,78 @@ def nicv2_test(lists_root: Path, n: int = 391, run: int = 0) -> Frames:
     return _parse("test_filelist.txt", texts["test_filelist.txt"])
 
 
+def frames_of(session: int, obj: int) -> int:
+    """How many frames the dataset has of an object in a session, both counted from 1.
+
+    >>> frames_of(1, 1), frames_of(1, 2), sum(frames_of(s, o) for s in range(1, 12) for o in range(1, 51))
+    (300, 296, 164866)
+    """
+    return 300 - int(LACKING[session - 1][obj - 1])
+
+
+def inventory(data: Path, tick: Tick) -> Inventory:
+    """Frames of each object in each session, and the lists of NICv2-391."""
+    folder = _sessions_in(data)
+    found: dict[tuple[int, int], int] = {}
+    for place in ((session, obj) for session in range(1, 12) for obj in range(1, 51)):
+        found[place] = len(_listed(folder, place[:1], place[1])) if folder else 0
+        tick(found[place])
+    problems = _short(found) if any(found.values()) else still_packed(data, [Path(IMAGES_URL).name])
+    n_lists, more = _count_lists(data)
+    splits = (("training", TRAIN_SESSIONS, TRAIN_FRAMES), ("test", TEST_SESSIONS, TEST_FRAMES))
+    counts = [
+        Count(f"{name} frames", sum(n for (session, _), n in found.items() if session in sessions), right)
+        for name, sessions, right in splits
+    ]
+    counts.append(Count(f"lists of NICv2-{NICV2} in {RUNS} runs", n_lists, RUNS * (NICV2 + 1)))
+    own = [IMAGES_FOLDER, "batches_filelists", *(f"{name}_{n}" for name in LISTS_FOLDERS for n in (79, 196, NICV2))]
+    own += [f"s{session}" for session in range(1, 12)] if folder == data and any(found.values()) else []
+    return Inventory(ABOUT, tuple(counts), (*problems, *more), frozenset(own))
+
+
+def _short(found: dict[tuple[int, int], int]) -> list[str]:
+    """Which sessions are missing, and which objects of the others have too few or too many frames."""
+    absent = [s for s in range(1, 12) if not any(found[s, obj] for obj in range(1, 51))]
+    problems = []
+    if absent:
+        lacking = sum(frames_of(s, obj) for s in absent for obj in range(1, 51))
+        problems.append(f"Missing: sessions {few([f's{s}' for s in absent])} ({lacking:,} frames).")
+    wrong = [
+        f"s{s}/o{obj} ({n} of {frames_of(s, obj)})"
+        for (s, obj), n in found.items()
+        if s not in absent and n != frames_of(s, obj)
+    ]
+    if wrong:
+        problems.append(f"Objects with another number of frames than published: {few(wrong)}.")
+    return problems
+
+
+def _count_lists(data: Path) -> tuple[int, list[str]]:
+    """How many lists of NICv2-391 there are, and what is wrong with them."""
+    lists = _lists_in(data, NICV2)
+    folders = [[f"{name}_{NICV2}/run{run}" for name in LISTS_FOLDERS] for run in range(RUNS)]
+    try:
+        if lists.is_file():
+            with tarfile.open(lists) as archive:
+                paths = [PurePosixPath(name) for name in archive.getnames()]
+            names = [[path.name for path in paths if str(path.parent) in places] for places in folders]
+        else:
+            names = [[name for place in places for name in listdir(lists / place)] for places in folders]
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
+        return 0, [_unreadable(lists, error)]
+    n_lists = [len(_numbered(run)) + ("test_filelist.txt" in run) for run in names]
+    short = [f"run{run} ({n} of {NICV2 + 1})" for run, n in enumerate(n_lists) if n != NICV2 + 1]
+    if not any(n_lists):
+        return 0, still_packed(data, [Path(LISTS_URL).name])
+    return sum(n_lists), [f"NICv2-{NICV2} lacks lists of {few(short)}."] if short else []
+
+
+def _numbered(names: Iterable[str]) -> dict[int, str]:
+    """The training lists among some files, by number."""
+    matches = [re.fullmatch(r"train_batch_(\d+)_filelist\.txt", name) for name in names]
+    return {int(match[1]): match[0] for match in matches if match}
+
+
 def _texts(lists: Path, n: int, run: int) -> dict[str, str]:
     """File name -> text of all lists of one run, from a folder or straight out of the archive."""
     folders = [f"{name}_{n}/run{run}" for name in LISTS_FOLDERS]
@@ -107,7 +201,11 @@ def _texts(lists: Path, n: int, run: int) -> dict[str, str]:
         paths = [path for folder in folders for path in (lists / folder).glob("*_filelist.txt")]
         return {path.name: path.read_text("ascii") for path in paths}
     except (OSError, EOFError, UnicodeDecodeError, tarfile.TarError, lzma.LZMAError) as error:
-        raise BadData(f"The file lists in {lists} cannot be read ({error}); get {LISTS_URL}.") from error
+        raise BadData(_unreadable(lists, error)) from error
+
+
+def _unreadable(lists: Path, error: Exception) -> str:
+    return f"The file lists in {lists} cannot be read ({error}); get {LISTS_URL}."
 
 
 def _texts_in_archive(archive_path: Path, folders: Sequence[str]) -> dict[str, str]:
@@ -148,10 +246,17 @@ def _lists_in(root: Path, n: int) -> Path:
 
 def _images_folder(root: Path) -> Path:
     """The folder that holds s1 to s11."""
-    for folder in (root / IMAGES_FOLDER, root):
-        if any((folder / f"s{session}").is_dir() for session in TRAIN_SESSIONS + TEST_SESSIONS):
-            return folder
-    raise BadData(f"There are no CORe50 images in {root}: unpack {IMAGES_URL} there (see {PAGE}).")
+    folder = _sessions_in(root)
+    if folder is None:
+        raise BadData(f"There are no CORe50 images in {root}: unpack {IMAGES_URL} there (see {PAGE}).")
+    return folder
+
+
+def _sessions_in(root: Path) -> Path | None:
+    """Where in the data folder s1 to s11, or some of them, are."""
+    places = (root / IMAGES_FOLDER, root)
+    sessions = TRAIN_SESSIONS + TEST_SESSIONS
+    return next((p for p in places if any((p / f"s{session}").is_dir() for session in sessions)), None)
 
 
 def _listed(folder: Path, sessions: Sequence[int], obj: int) -> list[str]:

@@ -1,9 +1,20 @@
 """scikit-learn's handwritten digits: 1,797 grey images of 8 x 8 that come with the package."""
 
+from pathlib import Path
+
 import torch
 
 from triphase.data.images import Images
+from triphase.data.sources.inventory import About, Count, Inventory, Tick
 from triphase.randomness import generator
+
+ABOUT = About(
+    "digits",
+    "Handwritten digits: 1,797 grey images of 8 x 8 in 10 classes",
+    "scikit-learn, which is installed with triphase, https://scikit-learn.org",
+    "nothing in --data",
+)
+IMAGES = 1797
 
 
 def digits(seed: int = 0) -> tuple[Images, Images, list[str]]:
@@ -29,3 +40,9 @@ def digits(seed: int = 0) -> tuple[Images, Images, list[str]]:
         train.append(members[cut:])
     names = [str(label) for label in range(10)]
     return every.select(torch.cat(train).sort()[0]), every.select(torch.cat(test).sort()[0]), names
+
+
+def inventory(data: Path, tick: Tick) -> Inventory:
+    """They come with scikit-learn, whatever is in the data folder."""
+    train, test, _ = digits()
+    return Inventory(ABOUT, (Count("images", len(train) + len(test), IMAGES),))

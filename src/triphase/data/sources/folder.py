@@ -1,15 +1,22 @@
 """A person's photos: one folder for each class, files of any kind that Pillow reads."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from triphase.data.images import Images, check_size, decode, decode_pool, image_suffixes, is_picture, printable
+from triphase.data.sources.inventory import About, Count, Inventory, Tick, few
 from triphase.data.sources.listing import file_digest, ids_from, listdir
 from triphase.errors import BadData
 
+ABOUT = About(
+    "folder",
+    "Your own photos",
+    "yourself",
+    "one folder for each class, such as cat/1.jpg and dog/2.jpg, and nothing else",
+)
 AT_ONCE = 1024  # files handed to the threads together, so that a huge folder does not fill the memory
 
 
@@ -46,6 +53,30 @@ def folder(root: Path, size: int, *, skip_bad: bool = False) -> Folder:
     images = Images.from_files([path for path, _, _ in good], labels, ids_from(code for _, _, code in good), size)
     skipped = [path for path, _, code in checked if not code]
     return Folder(images, names, skipped, [name for name in classes if name not in number])
+
+
+def inventory(data: Path, tick: Tick, taken: Collection[str] = ()) -> Inventory:
+    """Classes and photos, found as `folder` finds them but not decoded; names that are taken belong to others."""
+    names = [name for name in listdir(data) if name not in taken]
+    loose = [name for name in names if _is_image(data / name)]
+    photos: dict[str, int] = {}
+    for name in names:
+        if (data / name).is_dir():
+            photos[name] = len(images_below(data / name)[0])
+            tick(photos[name])
+    problems = []
+    if any(photos.values()):
+        beside = sorted(name for name in taken if (data / name).is_dir())
+        single = [name for name, n in photos.items() if n == 1]
+        if single:
+            problems.append(f"Classes with one photo only, which need another one for testing: {few(single)}.")
+        if beside:
+            problems.append(f"Other datasets lie beside them ({few(beside)}); give photos a folder of their own.")
+    if loose:
+        problems.append(f"{len(loose):,} photos are in no class folder: {few(loose)}; {layout(data)}.")
+    classes = sum(n > 0 for n in photos.values())
+    counts = (Count("classes", classes, None), Count("photos in them", sum(photos.values()), None))
+    return Inventory(ABOUT, counts, tuple(problems))
 
 
 def layout(root: Path) -> str:

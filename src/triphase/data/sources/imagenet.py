@@ -1,16 +1,28 @@
 """ImageNet (ILSVRC 2012) from its folders; nothing is decoded before it is asked for."""
 
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
 from triphase.data.images import Images
+from triphase.data.sources.inventory import About, Count, Inventory, Tick, few, still_packed
 from triphase.data.sources.listing import Listed, listdir, path_ids
 from triphase.errors import BadData
 
-LAYOUT = (
-    "ImageNet is expected as train/<wnid>/*.JPEG and val/<wnid>/*.JPEG, such as "
-    "train/n01440764/n01440764_18.JPEG; get it from https://www.image-net.org/download.php"
+URL = "https://www.image-net.org/download.php"
+FOLDERS = "train/<wnid>/*.JPEG and val/<wnid>/*.JPEG, such as train/n01440764/n01440764_18.JPEG"
+LAYOUT = f"ImageNet is expected as {FOLDERS}; get it from {URL}"
+CLASSES, TRAIN_IMAGES, VAL_IMAGES = 1000, 1_281_167, 50_000
+ARCHIVES = ("ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar")
+OFFICIAL = re.compile(r"(n\d+|ILSVRC2012_val)_\d+\.JPEG")
+LEAST = {"train": 732, "val": 50}  # images of the smallest class
+ABOUT = About(
+    "imagenet",
+    "ImageNet (ILSVRC 2012): 1,281,167 training and 50,000 validation images in 1,000 classes",
+    f"the ImageNet project, for registered users, {URL}",
+    FOLDERS,
 )
 
 
@@ -40,7 +52,7 @@ def _split(root: Path, split: str, size: int) -> tuple[Images, list[str]]:
     files: list[str] = []
     labels: list[int] = []
     for wnid in listdir(root / split):
-        images = [name for name in listdir(root / split / wnid) if name.lower().endswith((".jpeg", ".jpg"))]
+        images = _images(listdir(root / split / wnid))
         if images:
             files += [f"{split}/{wnid}/{name}" for name in images]
             labels += [len(names)] * len(images)
@@ -48,3 +60,58 @@ def _split(root: Path, split: str, size: int) -> tuple[Images, list[str]]:
     if not names:
         raise BadData(f"{root / split} has no class folders with images. {LAYOUT}.")
     return Images.from_files(Listed(root, files), torch.tensor(labels), path_ids(files), size), names
+
+
+class _Found(NamedTuple):
+    """What is in the folder of a split."""
+
+    classes: dict[str, int]  # images by wnid, for folders that have some
+    loose: list[str]  # images of the dataset in no class folder
+    packed: list[str]  # archives of classes
+
+
+def inventory(data: Path, tick: Tick) -> Inventory:
+    """Class folders and images of both splits."""
+    splits = {split: _look(data / split, tick) for split in LEAST}
+    train, val = (found.classes for found in splits.values())
+    problems = [] if train and val else still_packed(data, ARCHIVES)
+    for split, found in splits.items():
+        short = [f"{wnid} ({n} of {_at_least(split)})" for wnid, n in found.classes.items() if n < LEAST[split]]
+        if found.packed:
+            problems.append(f"Still packed in {split}: {few(found.packed)}; unpack each into a folder of its name.")
+        if found.loose:
+            lying = f"{len(found.loose):,} images lie in {split} itself"
+            problems.append(f"{lying}: {few(found.loose)}; sort them into {split}/<wnid>.")
+        if short:
+            problems.append(f"Classes of {split} with too few images: {few(short)}.")
+    if train and val:
+        for split, absent in (("train", sorted(val.keys() - train)), ("val", sorted(train.keys() - val))):
+            problems += [f"Missing in {split}: {few(absent)}."] if absent else []
+    counts = (
+        Count("class folders in train", len(train), CLASSES),
+        Count("training images", sum(train.values()), TRAIN_IMAGES),
+        Count("class folders in val", len(val), CLASSES),
+        Count("validation images", sum(val.values()), VAL_IMAGES),
+    )
+    own = [split for split, found in splits.items() if any(re.fullmatch(r"n\d+", name) for name in found.classes)]
+    return Inventory(ABOUT, counts, tuple(problems), frozenset(own))
+
+
+def _at_least(split: str) -> str:
+    return f"at least {LEAST[split]}" if split == "train" else str(LEAST[split])
+
+
+def _look(folder: Path, tick: Tick) -> _Found:
+    """Count what is in the folder of a split; no file is opened."""
+    names = listdir(folder)
+    loose = [name for name in names if OFFICIAL.fullmatch(name)]
+    classes: dict[str, int] = {}
+    for wnid in sorted(set(names) - set(loose)):
+        classes[wnid] = len(_images(listdir(folder / wnid)))
+        tick(classes[wnid])
+    packed = [name for name in names if name.endswith(".tar")]
+    return _Found({wnid: n for wnid, n in classes.items() if n}, loose, packed)
+
+
+def _images(names: list[str]) -> list[str]:
+    return [name for name in names if name.lower().endswith((".jpeg", ".jpg"))]

@@ -1,0 +1,44 @@
+"""Teach a model from folders of photos, lesson by lesson, and ask it: what `triphase teach` does, in Python.
+
+The photos are made here (coloured shapes); take your own folders of class/photo.jpg instead.
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PIL import Image, ImageDraw
+
+from triphase.app.keeping import predict
+from triphase.app.lesson import teach
+from triphase.app.model import Options
+
+
+def make_photos(folder: Path, name: str, colour: str, n: int) -> None:
+    """n pictures of a coloured disc or square, each somewhere else and of another size."""
+    (folder / name).mkdir(parents=True)
+    for k in range(n):
+        x, y, side = k * 17 % 40, k * 13 % 40, 20 + k * 5 % 20
+        image = Image.new("RGB", (80, 80), "white")
+        draw = ImageDraw.Draw(image)
+        shape = draw.ellipse if "disc" in name else draw.rectangle
+        shape((x, y, x + side, y + side), fill=colour)
+        image.save(folder / name / f"{k}.png")
+
+
+def main() -> None:
+    """Two lessons; the second brings a class that the first did not have."""
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        make_photos(folder / "monday", "red disc", "red", 12)
+        make_photos(folder / "monday", "blue square", "blue", 12)
+        make_photos(folder / "friday", "green disc", "green", 12)
+        for day in ("monday", "friday"):
+            outcome = teach(folder / "model", folder / day, Options(image_size=64))
+            print(f"{day}: version {outcome.version}, {outcome.learned} photos, {outcome.seconds:.1f} s")
+        for name in ("monday/red disc", "monday/blue square", "friday/green disc"):
+            answer = predict(folder / "model", [folder / name / "0.png"])[0]
+            print(f"{name}: {answer.best} ({answer.probability:.0%})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""What else is done with a model on the command line: ask it, look at it, change it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from triphase.app import keeping
+from triphase.app.store import Version
+from triphase.cli.options import JSON
+from triphase.cli.progress import Progress, count
+from triphase.cli.show import percent, print_json, say
+from triphase.cli.teach import FEW, ModelFolder, PhotoFolder, SkipBad, print_skipped
+from triphase.data.images import printable
+from triphase.errors import BadData
+
+ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
+
+
+def predict(
+    model: ModelFolder,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Photos to classify.")],
+    as_json: JSON = False,
+) -> None:
+    """Say what is in some photos: a class and how probable it is, or "unknown" for what resembles none."""
+    answers = keeping.predict(model, files)
+    if as_json:
+        rows = [{"file": printable(file), **asdict(a)} for file, a in zip(files, answers, strict=True)]
+        print_json({"model": str(model), "answers": rows})
+        return
+    table = Table.grid(padding=(0, 2))
+    for file, answer in zip(files, answers, strict=True):
+        sure = percent(answer.probability)
+        table.add_row(
+            Text(printable(file), overflow="fold"),
+            Text(answer.label),
+            sure if answer.known else Text(f"(best guess: {answer.best}, {sure})"),
+        )
+    Console().print(table, highlight=False)
+
+
+def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
+    """Measure a model on photos that it was not taught."""
+    with Progress(quiet=as_json) as progress:
+        result = keeping.evaluate(model, photos, skip_bad=skip_bad, watch=progress.watch)
+    if as_json:
+        print_json({"model": str(model), **asdict(result)})
+        return
+    table = _table("class", "photos", "accuracy", "most often taken for")
+    for label, name in enumerate(result.classes):
+        if name in result.per_class:
+            row = result.confusion[label]
+            wrong = max((n, other) for other, n in enumerate(row) if other != label) if len(row) > 1 else (0, 0)
+            other = f"{result.classes[wrong[1]]} ({wrong[0]})" if wrong[0] else ""
+            table.add_row(Text(name), f"{sum(row):,}", percent(result.per_class[name]), Text(other))
+    Console().print(table)
+    say(f"Right: {percent(result.accuracy)} of {count(result.images, 'photo')}.")
+    say(f"{percent(result.unknown_rate)} would be answered with unknown.")
+    if result.taught:
+        say(f"{count(result.taught, 'photo')} of these had been taught to the model: they flatter it.")
+    print_skipped(result.skipped)
+
+
+def status(model: ModelFolder, as_json: JSON = False) -> None:
+    """Show what a model knows, what it is made of, and which version is in use."""
+    store = keeping.open_store(model)
+    version = store.current()
+    assert version is not None
+    size = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
+    document = {
+        **version.info,
+        "model": str(model),
+        "version": version.number,
+        "created": version.created,
+        "versions": store.numbers(),
+        "bytes": size,
+        "unfinished": store.work.exists(),
+    }
+    if as_json:
+        print_json(document)
+        return
+    info, memory = version.info, version.info["memory"]
+    table = Table.grid(padding=(0, 2))
+    table.add_row("version", f"{version.number} of {_when(version.created)}, {len(document['versions'])} kept")
+    table.add_row("classes", Text(f"{len(info['classes'])}: {_named(info['classes'])}"))
+    table.add_row("taught", f"{count(info['taught'], 'photo')} in {count(info['lessons'], 'lesson')}")
+    table.add_row("learner", f"{info['learner']}, on {info['backbone']} at {info['image_size']} pixels")
+    table.add_row("memory", _memory(info["replay"], memory))
+    if info.get("accuracy") is not None:
+        table.add_row(
+            "accuracy", f"{percent(info['accuracy'])} on held-out photos of the classes before the lesson"
+        )
+    table.add_row("on disk", _size(size))
+    Console().print(table, highlight=False)
+    if document["unfinished"]:
+        say("A lesson was interrupted, or is under way: the same `triphase teach` goes on with it.")
+
+
+def history(model: ModelFolder, as_json: JSON = False) -> None:
+    """List what was done to a model, and which version is in use.
+
+    Accuracies are those of the classes known before a lesson, on held-out photos.
+    """
+    store = keeping.open_store(model)
+    current, kept, events = store.current(), store.numbers(), store.history()
+    assert current is not None
+    if as_json:
+        print_json({"model": str(model), "version": current.number, "kept": kept, "events": events})
+        return
+    last = max(i for i, event in enumerate(events) if event["version"] == current.number)
+    table = _table("version", "when", "what", "photos", "before", "after", "")
+    for i, event in enumerate(events):
+        lost = "" if event["version"] in kept else "no longer kept"
+        table.add_row(
+            str(event["version"]),
+            _when(event["time"]),
+            Text(_what(event)),
+            f"{event['images']:,}" if "images" in event else "",
+            percent(event["before"]) if event.get("before") is not None else "",
+            percent(event["after"]) if event.get("after") is not None else "",
+            "in use" if i == last else lost,
+        )
+    Console().print(table)
+
+
+def classes(model: ModelFolder, as_json: JSON = False) -> None:
+    """List the classes that a model knows, in order of arrival."""
+    counts = keeping.classes(model)
+    if as_json:
+        print_json({"model": str(model), "classes": [asdict(c) for c in counts]})
+        return
+    table = _table("class", "photos taught", "remembered", "held out")
+    for c in counts:
+        table.add_row(Text(c.name), f"{c.taught:,}", f"{c.stored:,}", f"{c.exemplars:,}")
+    Console().print(table)
+
+
+def undo(model: ModelFolder, as_json: JSON = False) -> None:
+    """Go back to the version before the one in use, bit for bit; again and again, as far as versions are kept."""
+    version = keeping.open_store(model).undo()
+    names = version.info["classes"]
+    _answer(
+        as_json,
+        version,
+        f"Back at version {version.number} of {_when(version.created)}, "
+        f"which knows {count(len(names), 'class')}: {_named(names)}.",
+    )
+
+
+def rename(
+    model: ModelFolder,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of the class now.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Name that it gets.")],
+    as_json: JSON = False,
+) -> None:
+    """Give a class another name; rename its folder of photos, too."""
+    version = keeping.rename(model, old, new)
+    _answer(as_json, version, f"{old} is called {new} in version {version.number}; rename its folder, too.")
+
+
+def forget(
+    model: ModelFolder,
+    name: ClassName,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="Out of all older versions and the history, too.")
+    ] = False,
+    as_json: JSON = False,
+) -> None:
+    """Take a class out of a model: its name, and whatever is stored of its photos."""
+    version = keeping.forget(model, name, everywhere=everywhere)
+    stays = "What the network itself has learned from its photos stays, and cannot be told apart."
+    older = [number for number in keeping.open_store(model).numbers() if number != version.number]
+    if everywhere:
+        text = f"{name} is forgotten in all versions; version {version.number} is in use. {stays}"
+    else:
+        text = f"{name} is forgotten in version {version.number}. {stays}"
+        if older:
+            text += " Older versions still hold the class; --everywhere takes it out of them, too."
+    _answer(as_json, version, text)
+
+
+def unteach(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
+    """Take single photos back, such as a batch with wrong labels: in whatever folder they lie now."""
+    with Progress(quiet=as_json) as progress:
+        version, taken = keeping.unteach(model, photos, skip_bad=skip_bad, watch=progress.watch)
+    text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."
+    text += " What the network itself has learned from them stays; older versions still hold them."
+    _answer(as_json, version, text, images=taken)
+
+
+def _answer(as_json: bool, version: Version, sentence: str, **more: Any) -> None:
+    if as_json:
+        print_json({"version": version.number, "classes": version.info["classes"], **more})
+    else:
+        say(sentence)
+
+
+def _table(*columns: str) -> Table:
+    """A plain table; all but columns of words are figures."""
+    table = Table(box=None)
+    for name in columns:
+        words = name in ("class", "what", "when", "most often taken for", "")
+        table.add_column(name, justify="left" if words else "right", no_wrap=name in ("when", "version"))
+    return table
+
+
+def _what(event: dict[str, Any]) -> str:
+    """An event in words; a name that was forgotten everywhere is gone from here, too."""
+    kind = str(event["event"])
+    if kind == "taught":
+        forced = " (by force)" if event.get("forced") else ""
+        return f"taught {_named(list(event['classes']))}{forced}"
+    words: dict[str, str] = {
+        "glanced": "taught in part (--quick)",
+        "renamed": f"renamed {event.get('old') or '...'} to {event.get('new') or '...'}",
+        "forgot": "forgot a class",
+        "untaught": "took photos back",
+        "undone": f"went back from version {event.get('undid')}",
+        "saved": "saved by a program",
+    }
+    return words.get(kind, kind)
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
+
+
+def _memory(replay: str, memory: dict[str, int]) -> str:
+    if replay == "none":
+        return "none: nothing of any photo is stored"
+    kind = "pixels" if replay == "raw" else "features"
+    held = f"{memory['samples']:,} of at most {memory['capacity']:,} photos as {kind} ({_size(memory['bytes'])})"
+    return f"{held}, {memory['exemplars']:,} of them held out to measure with"
+
+
+def _size(n: int) -> str:
+    return f"{n / 1e6:,.1f} MB"
+
+
+def _when(time: str) -> str:
+    """A moment in local time."""
+    try:
+        return datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError as error:
+        raise BadData(f"The time {time!r} in the history cannot be read.") from error

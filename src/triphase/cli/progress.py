@@ -1,0 +1,79 @@
+"""Draws what is done with photos: live in a terminal, a line for each stage elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from triphase.cli.show import bar
+
+PHASES = {
+    "I": "Phase I: meeting the new classes",
+    "II": "Phase II: learning all classes",
+    "III": "Phase III: consolidating",
+}
+
+
+class Progress:
+    """A context in which `watch` draws the scanning of photos and the phases of a lesson."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
+        self._stage, self._share, self._detail = "", 0.0, ""
+        self._live = Live(console=self.console, get_renderable=self._draw, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.console.is_terminal:
+            self._live.stop()
+
+    def watch(self, event: dict[str, Any]) -> None:
+        """Take note of an event; the terminal is redrawn at its own pace."""
+        kind = event["event"]
+        if kind == "scan":
+            photos = f"{event['done']} of {event['total']} photos"
+            self._enter("Looking at the photos", event["done"] / max(event["total"], 1), photos)
+        elif kind == "begin":
+            self._enter(f"Learning {count(event['images'], 'photo')}", 0.0, "")
+        elif kind == "step":
+            share = (event["epoch"] - 1 + event["step"] / event["steps"]) / event["epochs"]
+            epoch = f"epoch {event['epoch']} of {event['epochs']}"
+            self._enter(PHASES.get(event["phase"], event["phase"]), share, epoch)
+        elif kind == "corrected":
+            self._tell(f"{count(event['images'], 'photo')} moved to another class.")
+        elif kind == "resumed":
+            self._tell("Continuing the lesson that was interrupted.")
+        elif kind == "glanced":
+            self._tell(f"Version {event['version']} is in use already; it will be improved now.")
+
+    def _enter(self, stage: str, share: float, detail: str) -> None:
+        if stage != self._stage and not self.console.is_terminal:
+            self._tell(stage)
+        self._stage, self._share, self._detail = stage, share, detail
+
+    def _tell(self, line: str) -> None:
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _draw(self) -> Text:
+        if not self._stage:
+            return Text("Preparing", style="dim")
+        return Text.assemble((f"{self._stage:<34}", "bold"), f" {bar(self._share)} ", (self._detail, "dim"))
+
+
+def count(n: int, what: str) -> str:
+    """A number of things as people say it.
+
+    >>> count(1, "photo"), count(2000, "photo"), count(2, "class")
+    ('1 photo', '2,000 photos', '2 classes')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}{'es' if what.endswith('s') else 's'}"

@@ -1,0 +1,191 @@
+"""triphase teach: learn what is new in a folder of photos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from triphase.app.lesson import KEEP, Outcome, Plan, plan
+from triphase.app.lesson import teach as teach_lesson
+from triphase.app.model import LEARNERS, Options
+from triphase.app.store import Store
+from triphase.cli.options import JSON
+from triphase.cli.progress import Progress, count
+from triphase.cli.show import percent, print_json, say
+from triphase.errors import Interrupted, TriphaseError
+
+NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}
+FEW = 5  # things named in one line
+DEFAULT = Options()
+
+ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
+PhotoFolder = Annotated[
+    Path, typer.Argument(metavar="PHOTOS", help="Folder with one folder of photos for each class.")
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without photos that cannot be read.")]
+
+
+def teach(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model; made if there is none.")],
+    photos: PhotoFolder,
+    max_drop: Annotated[
+        float, typer.Option(help="What the classes known before may lose; 0.02 is 2 points.")
+    ] = 0.02,
+    force: Annotated[bool, typer.Option("--force", help="Publish even if they lose more.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Publish a first version within seconds.")] = False,
+    skip_bad: SkipBad = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be learned; write nothing.")] = False,
+    keep: Annotated[int, typer.Option(min=1, help="Versions to keep for undo.")] = KEEP,
+    as_json: JSON = False,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Photos to remember, or bytes as in 50MB.", show_default=str(DEFAULT.memory), **NEW),
+    ] = None,
+    replay: Annotated[
+        Literal["raw", "latent", "none"] | None,
+        typer.Option(help="Remember pixels, features, or nothing.", show_default=DEFAULT.replay, **NEW),
+    ] = None,
+    learner: Annotated[
+        str | None, typer.Option(help=f"One of {', '.join(LEARNERS)}.", show_default=DEFAULT.learner, **NEW)
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="Network; this one alone comes pre-trained.", show_default=DEFAULT.backbone, **NEW),
+    ] = None,
+    image_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Side in pixels that photos are scaled to.", show_default="128", **NEW),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of everything random.", show_default=str(DEFAULT.seed), **NEW)
+    ] = None,
+) -> None:
+    """Teach a model what is new in a folder of photos: new classes, and more of those it knows.
+
+    Photos taught before are recognised: the same folder may grow for ever.
+    A photo that lies in another class than before is a correction.
+    The new version is published unless it has forgotten too much.
+    """
+    given = {
+        "memory": int(memory) if memory is not None and memory.isdecimal() else memory,
+        "replay": replay,
+        "learner": learner,
+        "backbone": backbone,
+        "image_size": image_size,
+        "seed": seed,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    with Progress(quiet=as_json) as progress:
+        if dry_run:
+            found = plan(Store(model), photos, skip_bad=skip_bad, watch=progress.watch)
+        else:
+            try:
+                outcome = teach_lesson(
+                    model,
+                    photos,
+                    given,
+                    max_drop=max_drop,
+                    force=force,
+                    quick=quick,
+                    skip_bad=skip_bad,
+                    keep=keep,
+                    watch=progress.watch,
+                )
+            except KeyboardInterrupt as error:
+                raise Interrupted("Stopped; the same command goes on from here.") from error
+    if dry_run:
+        print_json(found.to_json()) if as_json else _print_plan(found)
+        return
+    print_json({"model": str(model), **outcome.to_json()}) if as_json else _print_outcome(outcome)
+    if outcome.verdict.refused and not outcome.published:
+        raise TriphaseError(_refusal(outcome))
+
+
+def print_skipped(skipped: list[str]) -> None:
+    """Which photos could not be read, if any."""
+    if skipped:
+        say(f"Skipped {count(len(skipped), 'photo')}:")
+        for line in skipped[:FEW]:
+            say(f"  {line}")
+        if len(skipped) > FEW:
+            say(f"  and {len(skipped) - FEW} more.")
+
+
+def _print_plan(found: Plan) -> None:
+    table = Table(box=None)
+    table.add_column("class")
+    table.add_column("photos to learn", justify="right")
+    for name, n in found.counts.items():
+        table.add_row(Text(name), f"{n:,}{' (new)' if name in found.new_classes else ''}")
+    if found.counts:
+        Console().print(table)
+    known, moved = sum(found.photos.taught.values()), int(found.photos.moved.sum())
+    what = "Nothing to learn" if not found.counts else f"{count(len(found.photos), 'photo')} would be learned"
+    say(f"{what}; {_left_out(known, moved)}. Nothing was written.")
+    print_skipped(found.photos.skipped)
+    for note in found.photos.notes:
+        say(note)
+
+
+def _left_out(known: int, moved: int) -> str:
+    text = f"{known:,} had been taught before"
+    return f"{text}, {moved:,} moved from another class" if moved else text
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    table = Table(box=None)
+    table.add_column("class")
+    for name in ("photos learned", "accuracy before", "after", "measured on"):
+        table.add_column(name, justify="right")
+    for line in outcome.classes:
+        before = "new" if line.new else _checked(line.before)
+        held = f"{line.exemplars} held out" if line.exemplars else ""
+        table.add_row(Text(line.name), f"{line.images:,}", before, _checked(line.after), held)
+    if outcome.classes:
+        Console().print(table)
+    if outcome.learned:
+        say(f"Learned {count(outcome.learned, 'photo')}; {_left_out(outcome.known_already, outcome.corrected)}.")
+    verdict = outcome.verdict
+    if verdict.before is not None and verdict.after is not None:
+        say(
+            f"Among themselves, the classes known before: {percent(verdict.before)} -> {percent(verdict.after)} "
+            f"on {count(verdict.n, 'photo')} held out."
+        )
+    if outcome.confused:
+        pairs = [f"{old} taken for {new} ({n} of {of})" for old, new, n, of in outcome.confused]
+        say(f"Known classes taken for new ones: {_few(pairs)}.")
+    print_skipped(outcome.skipped)
+    for note in outcome.notes:
+        say(note)
+    if outcome.published:
+        forced = ", by force: more was forgotten than allowed" if verdict.refused else ""
+        say(f"Version {outcome.version} is in use after {outcome.seconds:.1f} s{forced}.")
+
+
+def _checked(accuracy: float | None) -> str:
+    return "not checked" if accuracy is None else percent(accuracy)
+
+
+def _few(items: list[str]) -> str:
+    return ", ".join(items[:FEW]) + (f" and {len(items) - FEW} more" if len(items) > FEW else "")
+
+
+def _refusal(outcome: Outcome) -> str:
+    """What suffered, and how to go on."""
+    verdict = outcome.verdict
+    changes = {change.label: change for change in verdict.per_class}
+    suffered = [
+        f"{outcome.classes[label].name} {percent(changes[label].before)} -> {percent(changes[label].after)}"
+        for label in verdict.suffered
+    ]
+    return (
+        f"Not published: the classes known before fell from {percent(verdict.before)} to {percent(verdict.after)}, "
+        f"and --max-drop allows {100 * verdict.max_drop:g} points. Those that suffered: {_few(suffered)}. "
+        f"Version {outcome.version} stays in use. Look whether the new photos lie in the right folders; "
+        "if they do, --force publishes all the same."
+    )

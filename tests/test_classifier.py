@@ -1,0 +1,204 @@
+"""ContinualClassifier: scikit-learn's manners, any kind of picture, names that stay."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+from triphase import ContinualClassifier
+from triphase.errors import BadData, InvalidValue, TriphaseError
+
+SMALL: dict[str, Any] = {"image_size": 32, "memory": 60}
+
+
+def pictures(classes: list[int], n: int = 12, side: int = 32, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Noise around a mean picture of each class, four by four patches of colour, uint8 NHWC."""
+    noise = np.random.default_rng([seed, *classes])
+    patches = [np.random.default_rng(c).uniform(0, 255, (4, 4, 3)) for c in classes]
+    means = [patch.repeat(side // 4, 0).repeat(side // 4, 1) for patch in patches]
+    x = np.concatenate([noise.normal(mean, 25, (n, side, side, 3)) for mean in means])
+    return x.clip(0, 255).astype(np.uint8), np.repeat(classes, n)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> ContinualClassifier:
+    """Two lessons: three classes, then a new one and more of an old one."""
+    classifier = ContinualClassifier(**SMALL)
+    classifier.partial_fit(*pictures([5, 3, 9]))
+    return classifier.partial_fit(*pictures([7, 3], seed=1))
+
+
+def test_it_learns_labels_that_it_never_saw_and_keeps_the_old_ones(fitted: ContinualClassifier) -> None:
+    assert fitted.classes_.tolist() == [5, 3, 9, 7] and fitted.n_lessons_ == 2  # order of arrival
+    x, y = pictures([5, 3, 9, 7], seed=2)
+    assert fitted.score(x, y) > 0.8
+    probabilities = fitted.predict_proba(x)
+    assert probabilities.shape == (48, 4)
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
+    assert (fitted.classes_[probabilities.argmax(1)] == fitted.predict(x)).all()
+
+
+def test_unlike_anything_taught_is_unknown(fitted: ContinualClassifier) -> None:
+    x, y = pictures([5, 3, 9, 7], n=25, seed=3)
+    answers = fitted.predict(x, unknown=True)
+    assert (answers == "unknown").mean() < 0.3 and set(answers) <= {5, 3, 9, 7, "unknown"}
+    strange = np.zeros((20, 32, 32, 3), dtype=np.uint8)
+    strange[:, ::2] = 255
+    assert (fitted.predict(strange, unknown=True) == "unknown").all()
+
+
+def test_saved_and_loaded_it_is_the_same_and_learns_on_alike(fitted: ContinualClassifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    loaded = ContinualClassifier.load(tmp_path / "model")
+    x, _ = pictures([5, 3, 9, 7], seed=2)
+    assert loaded.get_params() == fitted.get_params()
+    assert loaded.classes_.tolist() == [5, 3, 9, 7]
+    np.testing.assert_array_equal(loaded.predict_proba(x), fitted.predict_proba(x))
+    files = {path.suffix or path.name for path in (tmp_path / "model").rglob("*") if path.is_file()}
+    assert files <= {".safetensors", ".json", ".jsonl", "CURRENT", "LOCK"}
+    again = ContinualClassifier.load(tmp_path / "model")
+    more = pictures([11, 5], seed=4)
+    np.testing.assert_array_equal(
+        again.partial_fit(*more).predict_proba(x), loaded.partial_fit(*more).predict_proba(x)
+    )
+
+
+def test_a_place_without_a_model_and_a_model_without_a_lesson_say_so(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="holds no model"):
+        ContinualClassifier.load(tmp_path)
+    with pytest.raises(NotFittedError, match="learned nothing yet"):
+        ContinualClassifier().predict(pictures([0])[0])
+
+
+def test_pictures_of_every_kind_are_the_same_picture(tmp_path: Path) -> None:
+    x, y = pictures([0, 1], n=10)
+    paths = []
+    for i, pixels in enumerate(x):
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+        paths.append(tmp_path / f"{i}.png")
+    classifier = ContinualClassifier(**SMALL).fit(x, y)
+    expected = classifier.predict_proba(x)
+    kinds: list[Any] = [
+        paths,
+        [str(path) for path in paths],
+        [Image.open(path) for path in paths],
+        list(x),
+        x.transpose(0, 3, 1, 2),
+    ]
+    for kind in kinds:
+        np.testing.assert_allclose(classifier.predict_proba(kind), expected, atol=1e-4)
+
+
+def test_grey_pictures_and_other_sizes_are_taken() -> None:
+    classifier = ContinualClassifier(**SMALL).fit(*pictures([0, 1], n=8))
+    grey = np.random.default_rng(0).integers(0, 256, (3, 20, 30), dtype=np.uint8)
+    for some in (grey, grey[..., None], grey[:, None], [grey[0], grey[1][:10], grey[2][:, :7]]):
+        assert classifier.predict_proba(some).shape == (3, 2)
+    assert classifier.predict_proba(grey[:0]).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "complaint"),
+    [
+        (np.zeros((2, 8, 8, 3), np.float32), [0, 1], "must be uint8"),
+        (np.zeros((2, 8), np.uint8), [0, 1], "An array of images is"),
+        (np.zeros((2, 8, 8, 4), np.uint8), [0, 1], "1 or 3 channels"),
+        (np.zeros((2, 8, 8, 3), np.uint8), [0], "2 images and 1 labels"),
+        (np.zeros((0, 8, 8, 3), np.uint8), [], "no image to learn from"),
+        (np.zeros((2, 8, 8, 3), np.uint8), [0, "a"], "all strings or all whole numbers"),
+        (np.zeros((2, 8, 8, 3), np.uint8), [0.5, 1.5], "all strings or all whole numbers"),
+        (np.zeros((2, 8, 8, 3), np.uint8), ["Unknown", "a"], "cannot be called 'unknown'"),
+        (np.zeros((2, 8, 8, 3), np.uint8), ["b", "a"], "are the same with labels b and a"),
+        (["/nowhere/x.png"], ["a"], "There is no file /nowhere/x.png"),
+        ([3, 4], ["a", "b"], "a path, a PIL image or a uint8 array"),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_changes_nothing(x: Any, y: Any, complaint: str) -> None:
+    classifier = ContinualClassifier(**SMALL)
+    with pytest.raises(TriphaseError, match=complaint):
+        classifier.fit(x, y)
+    assert not hasattr(classifier, "model_")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"memory": "much"}, "number of samples"),
+        ({"memory": 0}, "number of samples"),
+        ({"replay": "some"}, "replay is"),
+        ({"learner": "ranpac"}, "take slda"),
+        ({"learner": "bic"}, "No learner is called"),
+        ({"backbone": "vgg"}, "No backbone is called"),
+        ({"memory": "10B"}, "number of samples"),
+    ],
+)
+def test_options_are_checked_when_learning_begins(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidValue, match=complaint):
+        ContinualClassifier(**(SMALL | options)).fit(*pictures([0, 1], n=4))
+
+
+@pytest.mark.parametrize("options", [{"replay": "raw"}, {"replay": "none"}, {"learner": "slda"}, {"learner": "tpc"}])
+def test_every_way_of_remembering_learns(options: dict[str, Any]) -> None:
+    classifier = ContinualClassifier(**(SMALL | options))
+    classifier.partial_fit(*pictures([0, 1])).partial_fit(*pictures([2]))
+    assert classifier.score(*pictures([0, 1, 2], seed=5)) > 0.6
+    memory = classifier.model_.memory
+    assert (memory is None) == (options.get("replay") == "none")
+    if options.get("replay") == "raw":
+        assert memory is not None and "x" in memory.columns and "z" not in memory.columns
+
+
+def test_images_that_come_back_are_recognised_and_corrections_are_learned() -> None:
+    x, y = pictures([0, 1], n=10)
+    classifier = ContinualClassifier(**SMALL).fit(x, y)
+    taught = dict(classifier.model_.taught)
+    classifier.partial_fit(x, y)
+    assert classifier.n_lessons_ == 1 and classifier.model_.taught == taught
+    corrected = y.copy()
+    corrected[0] = 1
+    classifier.partial_fit(x, corrected)
+    assert classifier.n_lessons_ == 2
+    changed = [id_ for id_, label in classifier.model_.taught.items() if label != taught[id_]]
+    assert len(changed) == 1
+    memory = classifier.model_.memory
+    assert memory is not None and memory["y"][memory["id"] == changed[0]].tolist() in ([1], [])
+
+
+def test_strings_stay_strings_and_kinds_do_not_mix() -> None:
+    x, y = pictures([0, 1], n=6)
+    classifier = ContinualClassifier(**SMALL).fit(x, np.array(["cat", "dog"])[y])
+    assert classifier.classes_.tolist() == ["cat", "dog"]
+    assert set(classifier.predict(x)) <= {"cat", "dog"}
+    with pytest.raises(InvalidValue, match="keep to one kind"):
+        classifier.partial_fit(x, y)
+
+
+def test_it_works_where_scikit_learn_expects_estimators_to() -> None:
+    classifier = ContinualClassifier(**SMALL)
+    assert clone(classifier).get_params() == classifier.get_params()
+    assert classifier.set_params(seed=3).seed == 3
+    x, y = pictures([0, 1], n=9)
+    assert cross_val_score(classifier, x, y, cv=3).mean() > 0.6
+    pipeline = make_pipeline(FunctionTransformer(lambda a: a[:, ::2, ::2]), ContinualClassifier(**SMALL))
+    assert pipeline.fit(x, y).score(x, y) > 0.6
+
+
+def test_fit_starts_anew() -> None:
+    classifier = ContinualClassifier(**SMALL).fit(*pictures([0, 1], n=6))
+    assert classifier.fit(*pictures([2, 3], n=6)).classes_.tolist() == [2, 3]
+
+
+def test_memory_in_bytes_is_kept(tmp_path: Path) -> None:
+    for replay in ("raw", "latent"):
+        classifier = ContinualClassifier(**(SMALL | {"memory": "30KB", "replay": replay}))
+        classifier.fit(*pictures([0, 1, 2], n=20))
+        memory = classifier.model_.memory
+        assert memory is not None and 0 < memory.nbytes <= 30_000

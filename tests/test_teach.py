@@ -1,0 +1,735 @@
+"""The life of a model on the command line: taught, asked, corrected, interrupted, taken back."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional as F
+
+from triphase.app import lesson, trust
+from triphase.app.model import Model
+from triphase.app.store import Store
+from triphase.cli import main
+from triphase.cli.progress import Progress
+from triphase.randomness import generator
+from triphase.state import Checkpoint
+
+SMALL = ("--backbone", "small_cnn", "--image-size", "8", "--memory", "120")
+COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200), "yellow": (200, 200, 40)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    out: str
+    err: str
+
+    def document(self) -> Any:
+        """Stdout as one JSON document without NaN; text before or after it would not parse."""
+
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is not JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+def triphase(*arguments: object) -> Answer:
+    """Call the command in this process, with no terminal but a wide page."""
+    out, err = io.StringIO(), io.StringIO()
+    argv, page = ["triphase", *map(str, arguments)], {"COLUMNS": "200"}
+    with (
+        patch.object(sys, "argv", argv),
+        patch.dict(os.environ, page),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as end,
+    ):
+        main()
+    assert "Traceback" not in err.getvalue()
+    return Answer(int(end.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def done(*arguments: object) -> Answer:
+    answer = triphase(*arguments)
+    assert answer.status == 0, answer.err
+    return answer
+
+
+def paint(folder: Path, colour: str, numbers: range) -> None:
+    """Pictures of one colour, no two alike in shape."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        draw = generator(number, "picture", list(COLOURS).index(colour))
+        shape = F.interpolate(torch.rand(1, 1, 4, 4, generator=draw), (12, 12), mode="bicubic")[0, 0]
+        pixels = torch.tensor(COLOURS[colour]).view(1, 1, 3) + 100 * (shape.unsqueeze(2) - 0.5)
+        Image.fromarray(pixels.clamp(0, 255).byte().numpy().astype(np.uint8)).save(folder / f"{number}.png")
+
+
+@dataclass(frozen=True)
+class World:
+    one: Path  # three classes of 10 photos
+    two: Path  # a new class, and 5 more photos of red
+    test: Path  # never taught
+    base: Path  # a model that was taught `one`
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> World:
+    root = tmp_path_factory.mktemp("world")
+    world = World(root / "one", root / "two", root / "test", root / "base")
+    for colour in ("red", "green", "blue"):
+        paint(world.one / colour, colour, range(10))
+    paint(world.two / "yellow", "yellow", range(10))
+    paint(world.two / "red", "red", range(10, 15))
+    for colour in COLOURS:
+        paint(world.test / colour, colour, range(100, 105))
+    done("teach", world.base, world.one, *SMALL)
+    return world
+
+
+@pytest.fixture
+def world(original: World, tmp_path: Path) -> World:
+    """A copy that a test may change."""
+    shutil.copytree(original.one.parent, tmp_path / "world")
+    return World(*(tmp_path / "world" / name for name in ("one", "two", "test", "base")))
+
+
+def content(model: Path) -> dict[str, bytes]:
+    """Every file of a model but its lock."""
+    return {
+        str(file.relative_to(model)): file.read_bytes()
+        for file in model.rglob("*")
+        if file.is_file() and file.name != "LOCK"
+    }
+
+
+def flat(value: Any, name: str = "") -> dict[str, Any]:
+    """The leaves of a state by their path."""
+    if isinstance(value, dict):
+        return {path: leaf for key, item in value.items() for path, leaf in flat(item, f"{name}/{key}").items()}
+    return {name: value}
+
+
+def assert_same_state(model: Path, other: Path) -> None:
+    found, expected = (flat(Store(path).load()[0]) for path in (model, other))
+    assert found.keys() == expected.keys()
+    for name, leaf in expected.items():
+        same = torch.equal(found[name], leaf) if isinstance(leaf, torch.Tensor) else found[name] == leaf
+        assert same, name
+
+
+def versions(model: Path) -> list[int]:
+    return Store(model).numbers()
+
+
+# --- lessons ----------------------------------------------------------------------------------------------------
+
+
+def test_a_first_lesson_makes_a_model(world: World, tmp_path: Path) -> None:
+    answer = done("teach", tmp_path / "new", world.one, *SMALL)
+    assert re.search(r"red +10 +new +[\d.]+ % +2 held out", answer.out)
+    assert "Learned 30 photos; 0 had been taught before." in answer.out
+    assert re.search(r"Version 1 is in use after [\d.]+ s\.", answer.out)
+    for stage in ("Looking at the photos", "Phase I:", "Phase II:", "Phase III:"):
+        assert stage in answer.err
+    assert_same_state(tmp_path / "new", world.base)
+    names = {file.name for file in (tmp_path / "new").rglob("*") if file.is_file()}
+    assert all(name in ("CURRENT", "LOCK") or name.endswith((".safetensors", ".json", ".jsonl")) for name in names)
+
+
+def test_the_same_photos_again_teach_nothing(world: World) -> None:
+    before = content(world.base)
+    answer = done("teach", world.base, world.one)
+    assert "All 30 photos have been taught before: there is nothing to learn." in answer.out
+    document = done("teach", world.base, world.one, "--json").document()
+    assert (document["learned"], document["known_already"], document["version"]) == (0, 30, 1)
+    assert content(world.base) == before
+
+
+def test_a_folder_that_grew_brings_new_classes_and_more_of_the_old(world: World) -> None:
+    shutil.copytree(world.two, world.one, dirs_exist_ok=True)
+    document = done("teach", world.base, world.one, "--force", "--json").document()
+    assert document["published"] and document["version"] == 2
+    assert (document["learned"], document["known_already"], document["corrected"]) == (15, 30, 0)
+    assert {c["name"]: (c["images"], c["new"]) for c in document["classes"]} == {
+        "blue": (0, False),
+        "green": (0, False),
+        "red": (5, False),
+        "yellow": (10, True),
+    }
+    status = done("status", world.base, "--json").document()
+    assert status["classes"] == ["blue", "green", "red", "yellow"]
+    assert (status["version"], status["backbone"], status["taught"]) == (2, "small_cnn", 45)
+    assert status["memory"]["samples"] == 45 and status["memory"]["capacity"] == 120
+    counts = {c["name"]: c for c in done("classes", world.base, "--json").document()["classes"]}
+    assert counts["red"]["taught"] == 15 == counts["red"]["stored"] + counts["red"]["exemplars"]
+
+    evaluation = done("evaluate", world.base, world.test, "--json").document()
+    assert evaluation["accuracy"] >= 0.9 and evaluation["per_class"]["yellow"] >= 0.8
+    assert evaluation["images"] == 20 and evaluation["taught"] == 0 and 0 <= evaluation["unknown_rate"] <= 1
+    assert sum(map(sum, evaluation["confusion"])) == 20
+
+
+def test_a_photo_in_another_folder_is_a_correction(world: World) -> None:
+    (world.one / "red" / "3.png").rename(world.one / "green" / "was-red.png")
+    plan = done("teach", world.base, world.one, "--dry-run", "--json").document()
+    assert (plan["learn"], plan["corrected"], plan["known_already"]) == ({"green": 1}, 1, 29)
+    answer = done("teach", world.base, world.one, "--force")
+    assert "29 had been taught before, 1 moved from another class." in answer.out
+    counts = {c["name"]: c["taught"] for c in done("classes", world.base, "--json").document()["classes"]}
+    assert counts == {"blue": 10, "green": 11, "red": 9}
+    assert "nothing to learn" in done("teach", world.base, world.one).out
+
+
+def test_a_class_whose_photos_all_moved_is_gone(world: World) -> None:
+    (world.one / "red").rename(world.one / "crimson")
+    answer = done("teach", world.base, world.one)
+    assert "red has no photo left, so the class is forgotten." in answer.out
+    assert done("status", world.base, "--json").document()["classes"] == ["blue", "green", "crimson"]
+    (answers,) = [
+        done("predict", world.base, *sorted((world.test / "red").iterdir()), "--json").document()["answers"]
+    ]
+    assert {a["best"] for a in answers} == {"crimson"}
+
+
+def test_a_dry_run_writes_nothing(world: World, tmp_path: Path) -> None:
+    answer = done("teach", tmp_path / "new", world.one, "--dry-run")
+    assert re.search(r"blue +10 \(new\)", answer.out)
+    assert "30 photos would be learned; 0 had been taught before. Nothing was written." in answer.out
+    assert not (tmp_path / "new").exists()
+    before = content(world.base)
+    plan = done("teach", world.base, world.two, "--dry-run", "--json").document()
+    assert plan["learn"] == {"red": 5, "yellow": 10} and plan["new_classes"] == ["yellow"]
+    assert "Nothing to learn; 30 had" in done("teach", world.base, world.one, "--dry-run").out
+    assert content(world.base) == before
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guard that no lesson passes."""
+    real = trust.guard
+
+    def guard(before: torch.Tensor, after: torch.Tensor, y: torch.Tensor, max_drop: float = 0.02) -> trust.Verdict:
+        after = after.clone()
+        after[: (len(after) + 1) // 2] = False
+        return replace(real(before, after, y, max_drop), refused=True)
+
+    monkeypatch.setattr(trust, "guard", guard)
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_lesson_that_makes_it_forget_is_refused_and_force_publishes_it(world: World) -> None:
+    before = content(world.base)
+    answer = triphase("teach", world.base, world.two)
+    assert answer.status == 1 and re.search(r"yellow +10 +new", answer.out)
+    assert answer.err.splitlines()[-1].startswith(
+        "error: Not published: the classes known before fell from 100.0 % to"
+    )
+    for part in ("allows 2 points", "Those that suffered: blue 100.0 % -> 0.0 %", "Version 1 stays in use", "--force"):
+        assert part in answer.err
+    assert content(world.base) == before and not (world.base / "work").exists()
+    refused = triphase("teach", world.base, world.two, "--max-drop", "0", "--json")
+    assert refused.status == 1 and refused.err.startswith("error: Not published")
+    document = refused.document()
+    assert document["refused"] and not document["published"] and document["version"] == 1 and document["drop"] > 0
+    assert content(world.base) == before
+
+    assert "Version 2 is in use" in (forced := done("teach", world.base, world.two, "--force").out)
+    assert "by force" in forced
+    events = done("history", world.base, "--json").document()["events"]
+    assert [event["event"] for event in events] == ["taught", "taught"] and events[1]["forced"]
+    assert "(by force)" in done("history", world.base).out
+
+
+def test_a_quick_lesson_publishes_twice_and_ends_the_same(world: World, tmp_path: Path) -> None:
+    shutil.copytree(world.base, tmp_path / "slow")
+    done("teach", tmp_path / "slow", world.two, "--force")
+    answer = done("teach", world.base, world.two, "--quick", "--force")
+    assert "Version 2 is in use already" in answer.err and "Version 3 is in use" in answer.out
+    events = done("history", world.base, "--json").document()["events"]
+    assert [event["event"] for event in events] == ["taught", "glanced", "taught"]
+    assert_same_state(world.base, tmp_path / "slow")
+
+
+def test_half_a_lesson_answers_and_must_be_finished_or_taken_back(world: World, tmp_path: Path) -> None:
+    done("teach", world.base, world.two, "--quick", "--force")
+    shutil.copytree(world.base, tmp_path / "whole")
+    done("undo", world.base)
+    assert done("evaluate", world.base, world.test, "--json").document()["per_class"]["yellow"] >= 0.8
+    for command in (("forget", "red"), ("rename", "red", "rot"), ("unteach", world.two)):
+        answer = triphase(command[0], world.base, *command[1:])
+        assert answer.status == 1 and "in part (--quick): finish it" in answer.err
+    other = triphase("teach", world.base, world.one)
+    assert other.status == 1 and "not all its photos are in" in other.err and "triphase undo" in other.err
+    done("teach", world.base, world.two, "--quick", "--force")
+    assert_same_state(world.base, tmp_path / "whole")
+    assert done("history", world.base, "--json").document()["events"][-1]["event"] == "taught"
+
+
+def test_few_versions_are_kept(world: World) -> None:
+    done("teach", world.base, world.two, "--force", "--keep", "1")
+    assert versions(world.base) == [2]
+    answer = triphase("undo", world.base)
+    assert answer.status == 1 and "is no longer kept" in answer.err
+    assert "no longer kept" in done("history", world.base).out
+
+
+@pytest.mark.parametrize("replay", ["none", "latent", "raw"])
+def test_no_more_is_stored_than_was_allowed(replay: str, world: World, tmp_path: Path) -> None:
+    model = tmp_path / "new"
+    first = done("teach", model, world.one, *SMALL, "--replay", replay)
+    second = done("teach", model, world.two, "--force", "--replay", replay)
+    state, _ = Store(model).load()
+    columns = state["memory"]["columns"] if replay != "none" else {}
+    assert ("x" in columns, "z" in columns) == (replay == "raw", replay == "latent")
+    status = done("status", model, "--json").document()
+    assert status["replay"] == replay and status["memory"]["samples"] == (0 if replay == "none" else 45)
+    if replay == "none":
+        assert "memory" not in state
+        assert first.out.count("not checked") == 3 and second.out.count("not checked") == 3 + 4
+        assert "nothing of any photo is stored" in done("status", model).out
+        per_photo = [
+            name for name, leaf in flat(state).items() if isinstance(leaf, torch.Tensor) and 45 in leaf.shape
+        ]
+        assert per_photo == ["/taught/ids", "/taught/labels"], "what is kept of a photo is that it was taught"
+    assert done("evaluate", model, world.test, "--json").document()["accuracy"] >= 0.7
+
+
+@pytest.mark.parametrize("learner", ["tpc", "slda", "ncm"])
+def test_other_learners_live_as_well(learner: str, world: World, tmp_path: Path) -> None:
+    model = tmp_path / "new"
+    done("teach", model, world.one, *SMALL, "--learner", learner)
+    done("teach", model, world.two, "--force")
+    assert done("evaluate", model, world.test, "--json").document()["accuracy"] >= 0.6
+    done("forget", model, "red")
+    done("unteach", model, world.two)  # yellow is gone with its photos
+    assert done("status", model, "--json").document()["classes"] == ["blue", "green"]
+    done("predict", model, world.test / "blue" / "100.png")
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--memory", "200MB"], "made with memory 120, not 200MB"),
+        (["--seed", "1"], "made with seed 0, not 1"),
+        (["--backbone", "efficientnet_lite0"], "made with backbone small_cnn, not efficientnet_lite0"),
+        (["--image-size", "128"], "made with image-size 8, not 128"),
+        (["--learner", "slda"], "made with learner anchored, not slda"),
+        (["--replay", "raw"], "made with replay latent, not raw"),
+    ],
+)
+def test_options_of_a_model_cannot_be_changed_even_to_the_defaults(
+    options: list[str], part: str, world: World
+) -> None:
+    before = content(world.base)
+    answer = triphase("teach", world.base, world.two, *options)
+    assert answer.status == 1 and part in answer.err and "leave the option out" in answer.err
+    assert content(world.base) == before
+
+
+def test_options_that_agree_are_accepted(world: World) -> None:
+    done("teach", world.base, world.one, *SMALL, "--replay", "latent", "--learner", "anchored", "--seed", "0")
+
+
+# --- questions --------------------------------------------------------------------------------------------------
+
+
+def test_predict_names_a_class_or_says_unknown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = [world.test / "red" / "100.png", world.test / "blue" / "101.png"]
+    answers = done("predict", world.base, *photos, "--json").document()["answers"]
+    assert [(a["file"], a["best"]) for a in answers] == [(str(photos[0]), "red"), (str(photos[1]), "blue")]
+    assert all(0.4 < a["probability"] <= 1 and a["label"] in (a["best"], "unknown") for a in answers)
+
+    monkeypatch.setattr(Model, "familiarity", lambda self, z, logits: torch.full((len(z),), torch.inf))
+    assert re.search(r"100\.png +red +[\d.]+ %\n", done("predict", world.base, photos[0]).out)
+    monkeypatch.setattr(Model, "familiarity", lambda self, z, logits: torch.full((len(z),), -1e30))
+    assert re.search(
+        r"100\.png +unknown +\(best guess: red, [\d.]+ %\)", done("predict", world.base, photos[0]).out
+    )
+    assert done("evaluate", world.base, world.one, "--json").document()["unknown_rate"] == 1
+
+
+def test_evaluate_says_when_it_flatters(world: World) -> None:
+    answer = done("evaluate", world.base, world.one)
+    assert "30 photos of these had been taught to the model" in answer.out
+    assert re.search(r"Right: [\d.]+ % of 30 photos\.", answer.out)
+    stranger = triphase("evaluate", world.base, world.test)
+    assert stranger.status == 1 and "never taught yellow" in stranger.err
+
+
+def test_people_read_tables(world: World) -> None:
+    done("rename", world.base, "red", "[bold]red")
+    for command in ("status", "history", "classes"):
+        assert "[bold]red" in done(command, world.base).out
+    assert re.search(r"1 +\d{4}-\d\d-\d\d \d\d:\d\d +taught blue, green, red +30", done("history", world.base).out)
+    assert "in use" in done("history", world.base).out.splitlines()[-1]
+    assert "30 photos in 1 lesson" in done("status", world.base).out
+
+
+# --- changes ----------------------------------------------------------------------------------------------------
+
+
+def test_undo_goes_back_bit_for_bit_as_often_as_there_are_versions(world: World, tmp_path: Path) -> None:
+    shutil.copytree(world.base, tmp_path / "first")
+    done("rename", world.base, "red", "rot")
+    shutil.copytree(world.base, tmp_path / "second")
+    done("teach", world.base, world.two, "--force")
+    answer = done("undo", world.base)
+    assert "Back at version 2 of" in answer.out and "knows 3 classes: blue, green, rot." in answer.out
+    assert_same_state(world.base, tmp_path / "second")
+    assert done("undo", world.base, "--json").document() == {"version": 1, "classes": ["blue", "green", "red"]}
+    assert_same_state(world.base, tmp_path / "first")
+    answer = triphase("undo", world.base)
+    assert answer.status == 1 and "nothing to undo" in answer.err
+    done("rename", world.base, "red", "rouge")
+    assert done("status", world.base, "--json").document()["version"] == 4, "numbers are never reused"
+
+
+def traces(model: Path, name: str) -> list[str]:
+    """The files of a model in which a word occurs."""
+    return [file for file, blob in content(model).items() if name.encode() in blob]
+
+
+def assert_unknown(model: Path, gone: str, number: int | None = None) -> None:
+    """Nothing of a class in a version: as many rows as classes, no more photos than those of the others."""
+    state, version = Store(model).load(number)
+    names = state["app"]["names"]
+    assert gone not in names and f'"{gone}"' not in json.dumps(version.info)
+    n = len(names)
+    assert len(state["anchor_statistics"]["n"]) == len(state["anchor_statistics"]["sums"]) == n
+    assert len(state["head"]["weight"]) <= n
+    assert set(state["memory"]["columns"]["y"].tolist()) <= set(range(n))
+    assert set(state["memory"]["columns"]["id"].tolist()) <= set(state["taught"]["ids"].tolist())
+    assert len(state["taught"]["ids"]) == version.info["taught"]
+
+
+def test_forget_leaves_nothing_of_a_class_in_the_version_in_use(world: World) -> None:
+    state, _ = Store(world.base).load()
+    lost = state["taught"]["ids"][state["taught"]["labels"] == state["app"]["names"].index("red")]
+    assert len(lost) == 10
+    answer = done("forget", world.base, "red")
+    assert "has learned from its photos stays" in answer.out and "Older versions still hold the class" in answer.out
+    assert_unknown(world.base, "red")
+    state, version = Store(world.base).load()
+    held = torch.cat([state["taught"]["ids"], state["memory"]["columns"]["id"]])
+    assert not torch.isin(lost, held).any() and len(state["taught"]["ids"]) == 20
+    assert set(traces(world.base, '"red"')) & {f"versions/{version.number:06d}.json", "CURRENT"} == set()
+    shutil.rmtree(world.one / "red")
+    assert done("evaluate", world.base, world.one, "--json").document()["accuracy"] >= 0.9
+
+
+def test_forget_everywhere_leaves_nothing_of_a_class_under_any_of_its_names(world: World) -> None:
+    done("teach", world.base, world.two, "--quick", "--force")
+    done("rename", world.base, "red", "scarlet")
+    done("rename", world.base, "blue", "red")  # another class under a name that is free again
+    answer = done("forget", world.base, "scarlet", "--everywhere")
+    assert "is forgotten in all versions" in answer.out and "Older versions" not in answer.out
+    assert traces(world.base, "scarlet") == []
+    names = {number: Store(world.base).load(number)[1].info["classes"] for number in versions(world.base)}
+    assert names == {
+        1: ["blue", "green"],
+        2: ["blue", "green", "yellow"],
+        3: ["blue", "green", "yellow"],
+        4: ["blue", "green", "yellow"],
+        5: ["red", "green", "yellow"],
+    }
+    for number in versions(world.base):
+        assert_unknown(world.base, "scarlet", number)
+    for _ in range(4):
+        done("undo", world.base)
+    shutil.rmtree(world.test / "red")
+    shutil.rmtree(world.test / "yellow")
+    assert done("evaluate", world.base, world.test, "--json").document()["accuracy"] >= 0.9
+
+
+def test_forget_refuses_what_it_cannot_do(world: World) -> None:
+    before = content(world.base)
+    answer = triphase("forget", world.base, "pink")
+    assert answer.status == 1 and "No class is called 'pink'; there are blue, green, red." in answer.err
+    assert content(world.base) == before
+    done("forget", world.base, "red")
+    done("forget", world.base, "blue")
+    answer = triphase("forget", world.base, "green", "--everywhere")
+    assert answer.status == 1 and "is the only class" in answer.err
+
+
+def test_a_renamed_class_keeps_what_it_learned(world: World) -> None:
+    answer = done("rename", world.base, "red", "rouge")
+    assert "red is called rouge in version 2" in answer.out
+    (world.test / "red").rename(world.test / "rouge")
+    shutil.rmtree(world.test / "yellow")
+    assert done("evaluate", world.base, world.test, "--json").document()["per_class"]["rouge"] >= 0.8
+    for new, part in (
+        ("blue", "There is a class 'blue' already"),
+        ("Unknown", "cannot be called"),
+        (" ", "cannot"),
+    ):
+        refused = triphase("rename", world.base, "green", new)
+        assert refused.status == 1 and part in refused.err
+
+
+def test_photos_are_taken_back_by_their_content(world: World) -> None:
+    wrong = world.one.parent / "wrong" / "whatever"
+    wrong.mkdir(parents=True)
+    for number in (1, 2, 3):
+        shutil.copy(world.one / "red" / f"{number}.png", wrong / f"copy{number}.png")
+    document = done("unteach", world.base, wrong.parent, "--json").document()
+    assert (document["version"], document["images"]) == (2, 3)
+    counts = {c["name"]: c["taught"] for c in done("classes", world.base, "--json").document()["classes"]}
+    assert counts == {"blue": 10, "green": 10, "red": 7}
+    state, _ = Store(world.base).load()
+    assert len(state["memory"]["columns"]["id"]) == 27
+    held_out = int((state["memory"]["columns"]["split"] == 1).sum())
+    assert float(state["anchor_statistics"]["n"].sum()) == 27 - held_out, "exemplars are in no statistic"
+    again = triphase("unteach", world.base, wrong.parent)
+    assert again.status == 1 and "nothing to take back" in again.err
+    everything = triphase("unteach", world.base, world.one)
+    assert everything.status == 1 and "all the photos that it was taught" in everything.err
+    assert done("teach", world.base, world.one, "--force", "--json").document()["learned"] == 3
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["teach", "new", "nowhere"], "There is no folder nowhere"),
+        (["teach", "new", "one/red/1.png"], "is a file; give the folder"),
+        (["teach", "new", "one/red"], "is not in a class folder"),
+        (["teach", "new", "one", "--backbone", "lenet"], "No backbone is called 'lenet'"),
+        (["teach", "new", "one", "--learner", "ranpac"], "none could be forgotten"),
+        (["teach", "new", "one", "--memory", "lots"], "memory is a number of samples"),
+        (["teach", "new", "one", "--max-drop", "2"], "max_drop must be in [0, 1)"),
+        (
+            ["teach", "new", "one", "--backbone", "small_cnn", "--memory", "2"],
+            "A memory of 2 cannot hold 3 classes",
+        ),
+        (["teach", "one", "two"], "is not a model, it holds"),
+        (["predict", "base", "nofile.png"], "There is no file nofile.png"),
+        (["predict", "base", "one"], "one is a folder"),
+        (["predict", "base", "broken.png"], "broken.png cannot be read as an image"),
+        (["predict", "new", "one/red/1.png"], "new holds no model; teach one with: triphase teach new PHOTOS"),
+        (["evaluate", "base", "nowhere"], "There is no folder nowhere"),
+        (["status", "new"], "new holds no model"),
+        (["history", "new"], "new holds no model"),
+        (["classes", "new"], "new holds no model"),
+        (["undo", "new"], "new holds no model"),
+        (["rename", "new", "a", "b"], "new holds no model"),
+        (["forget", "new", "a"], "new holds no model"),
+        (["unteach", "new", "one"], "new holds no model"),
+    ],
+)
+def test_a_mistake_gets_a_sentence_and_leaves_nothing_behind(
+    words: list[str], part: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.one.parent)
+    Path("broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    before = content(world.base)
+    answer = triphase(*words)
+    assert answer.status == 1 and part in answer.err and answer.out == ""
+    assert answer.err.splitlines()[-1].startswith("error: ")
+    assert not Path("new").exists() and content(world.base) == before
+    assert not list(world.one.glob("LOCK"))
+
+
+@pytest.mark.parametrize("words", [["teach"], ["predict", "m"], ["teach", "m", "p", "--replay", "x"], ["forgett"]])
+def test_wrong_usage_has_a_status_of_its_own(words: list[str]) -> None:
+    assert triphase(*words).status == 2
+
+
+def test_broken_photos_are_refused_by_name_or_skipped_and_counted(world: World, tmp_path: Path) -> None:
+    (world.two / "red" / "torn.png").write_bytes((world.two / "red" / "10.png").read_bytes()[:60])
+    answer = triphase("teach", world.base, world.two)
+    assert answer.status == 1 and "torn.png" in answer.err and "--skip-bad" in answer.err
+    document = done("teach", world.base, world.two, "--skip-bad", "--force", "--json").document()
+    assert document["learned"] == 15 and len(document["skipped"]) == 1 and "torn.png" in document["skipped"][0]
+    (world.test / "red" / "torn.png").write_bytes(b"\xff\xd8\xff")
+    assert "Skipped 1 photo:" in done("evaluate", world.base, world.test, "--skip-bad").out
+    assert "Skipped 1 photo:" in done("teach", world.base, world.two, "--skip-bad").out
+
+
+def test_a_second_writer_is_refused_and_readers_are_not(world: World) -> None:
+    with Store(world.base).lock():
+        for command in (("teach", world.two), ("undo",), ("forget", "red"), ("rename", "red", "x")):
+            answer = triphase(command[0], world.base, *command[1:])
+            assert answer.status == 1 and "is at work in" in answer.err
+        done("predict", world.base, world.test / "red" / "100.png")
+        done("status", world.base)
+
+
+def test_ctrl_c_says_how_to_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    before = content(world.base)
+    monkeypatch.setattr(Model, "learn", interrupted)
+    answer = triphase("teach", world.base, world.two)
+    assert answer.status == 1 and "Stopped; the same command goes on from here." in answer.err
+    left = {name: blob for name, blob in content(world.base).items() if not name.startswith("work/")}
+    assert left == before
+
+
+def test_help_begins_with_what_most_people_need() -> None:
+    text = done("--help").out
+    order = ["teach", "predict", "evaluate", "status", "history", "undo", "forget", "demo", "bench"]
+    places = [re.search(rf"^│ {name} ", text, re.MULTILINE) for name in order]
+    assert all(places) and [p.start() for p in places if p] == sorted(p.start() for p in places if p)
+    for command in ("teach", "predict", "evaluate", "classes", "rename", "unteach"):
+        assert "MODEL" in done(command, "--help").out
+
+
+def test_the_terminal_shows_how_far_a_lesson_is() -> None:
+    progress = Progress(quiet=True)
+    assert "Preparing" in str(progress._draw())
+    progress.watch({"event": "scan", "done": 32, "total": 64})
+    assert "32 of 64 photos" in str(progress._draw()) and str(progress._draw()).count("█") == 12
+    progress.watch({"event": "step", "phase": "II", "epoch": 2, "epochs": 4, "step": 1, "steps": 1})
+    assert "Phase II: learning all classes" in str(progress._draw()) and "epoch 2 of 4" in str(progress._draw())
+
+
+# --- interruptions ----------------------------------------------------------------------------------------------
+
+
+class Nursery:
+    """Runs commands in processes forked from one that has imported torch already, and kills them as told."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, env=environment)
+
+    def run(self, *arguments: object, deed: str = "", name: str = "", n: int = 1) -> str:
+        """What the command told, once it has ended well or was killed at the n-th deed to a file of that name."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        job = {"argv": [str(argument) for argument in arguments], "death": [deed, name, n]}
+        self.process.stdin.write((json.dumps(job) + "\n").encode())
+        self.process.stdin.flush()
+        status, told = json.loads(self.process.stdout.readline())
+        assert status == (-signal.SIGKILL if deed else 0), told
+        return str(told)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    one = Nursery()
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(original: World, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = tmp_path_factory.mktemp("uninterrupted") / "model"
+    shutil.copytree(original.base, model)
+    nursery.run("teach", model, original.two, "--force")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("options", "deaths"),
+    [
+        ([], [("replaced", "index.json", 2), ("half", "csf", 3), ("replaced", "index.json", 5)]),
+        ([], [("open", "lesson.json", 1), ("replace", "index.json", 1), ("half", "memory", 2)]),
+        ([], [("replace", "000002.json", 1), ("half", "CURRENT", 1), ("replaced", "CURRENT", 1)]),
+        (["--quick"], [("replaced", "CURRENT", 1), ("replaced", "index.json", 3), ("replaced", "CURRENT", 1)]),
+    ],
+    ids=["in training", "at the start", "in publishing", "between the two speeds"],
+)
+def test_killed_at_any_instant_the_same_command_ends_the_same(
+    options: Sequence[str],
+    deaths: Sequence[tuple[str, str, int]],
+    world: World,
+    nursery: Nursery,
+    uninterrupted: Path,
+) -> None:
+    command = ("teach", world.base, world.two, "--force", *options)
+    for deed, name, n in deaths:
+        nursery.run(*command, deed=deed, name=name, n=n)
+        done("status", world.base)
+    nursery.run(*command)
+    assert_same_state(world.base, uninterrupted)
+    assert not (world.base / "work").exists()
+    assert [event["event"] for event in Store(world.base).history()].count("taught") == 2
+
+
+def test_photos_that_changed_meanwhile_start_the_lesson_again(world: World, nursery: Nursery) -> None:
+    fresh = world.base.with_name("fresh")
+    shutil.copytree(world.base, fresh)
+    nursery.run("teach", world.base, world.two, "--force", deed="replaced", name="index.json", n=3)
+    paint(world.two / "yellow", "yellow", range(10, 12))
+    told = nursery.run("teach", world.base, world.two, "--force")
+    assert "The photos or the model changed since a lesson was interrupted: it was started again." in told
+    nursery.run("teach", fresh, world.two, "--force")
+    assert_same_state(world.base, fresh)
+
+
+def test_a_lesson_that_was_killed_says_that_it_goes_on(world: World, nursery: Nursery) -> None:
+    nursery.run("teach", world.base, world.two, deed="replaced", name="index.json", n=3)
+    assert "A lesson was interrupted" in done("status", world.base).out
+    assert "Continuing the lesson" in nursery.run("teach", world.base, world.two, "--force")
+
+
+# What runs in the other process
+
+
+def _child(job: dict[str, Any], out: int) -> int:
+    from test_kill import Death, _Mortal
+
+    for descriptor in (1, 2):
+        os.dup2(out, descriptor)
+    lesson.SAVE_EVERY, save = 0.0, Checkpoint.save
+    patch.object(Checkpoint, "save", lambda self, state, wait: save(self, state)).start()  # none is left out
+    _Mortal(Death(*job["death"]))
+    sys.argv = ["triphase", *job["argv"]]
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def _nursery() -> None:
+    """Fork a process for each job; answer its end and what it told."""
+    import torch._dynamo  # noqa: F401
+
+    torch.set_num_threads(1)
+    while line := sys.stdin.readline():
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                status = _child(json.loads(line), writer)
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        os.close(writer)
+        with open(reader, encoding="utf-8") as pipe:
+            told = pipe.read()
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), told]), flush=True)
+
+
+if __name__ == "__main__":
+    _nursery()
