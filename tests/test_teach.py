@@ -240,7 +240,12 @@ def test_a_lesson_that_makes_it_forget_is_refused_and_force_publishes_it(world: 
     assert answer.err.splitlines()[-1].startswith(
         "error: Not published: the classes known before fell from 100.0 % to"
     )
-    for part in ("allows 2 points", "Those that suffered: blue 100.0 % -> 0.0 %", "Version 1 stays in use", "--force"):
+    for part in (
+        "allows 2 points",
+        "Those that suffered: blue 100.0 % -> 0.0 %",
+        "Version 1 stays in use",
+        "--force",
+    ):
         assert part in answer.err
     assert content(world.base) == before and not (world.base / "work").exists()
     refused = triphase("teach", world.base, world.two, "--max-drop", "0", "--json")

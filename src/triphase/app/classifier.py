@@ -23,7 +23,7 @@ from triphase.data.sources.listing import file_digest, ids_from
 from triphase.errors import BadData, InvalidValue
 
 Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "NDArray[np.uint8]", Tensor]
-KINDS: dict[str, Any] = {"str": str, "int": int, "bool": lambda name: name == "True"}
+KINDS: dict[str, Any] = {"str": str, "int": int, "bool": lambda name: name == "True", "float": float}
 
 
 class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -150,9 +150,15 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _labels(y: Sequence[Any] | NDArray[Any]) -> tuple[list[str], str]:
     """Labels as names, and what kind they are."""
+    if y is None:
+        raise InvalidValue("This classifier requires y to be passed, but the target y is None.")
+    y = y if isinstance(y, (list, tuple)) else np.asarray(y)
+    if np.ndim(y) != 1:
+        raise InvalidValue(f"Labels are a list, one for each image, got an array of shape {np.shape(y)}.")
     values = [value.item() if isinstance(value, np.generic) else value for value in y]
     kinds = {type(value).__name__ for value in values}
-    if len(kinds) > 1 or not kinds <= KINDS.keys():
+    fractions = [value for value in values if isinstance(value, float) and not value.is_integer()]
+    if len(kinds) > 1 or not kinds <= KINDS.keys() or fractions:
         raise InvalidValue(f"Labels must be all strings or all whole numbers, got {', '.join(sorted(kinds))}.")
     names = [str(value) for value in values]
     if any(name.strip().casefold() == "unknown" for name in names):
@@ -162,6 +168,8 @@ def _labels(y: Sequence[Any] | NDArray[Any]) -> tuple[list[str], str]:
 
 def _images(X: Pictures, size: int) -> Images:
     """Pictures of any kind as images of one size; ids are made of their content."""
+    if isinstance(X, np.ndarray) and X.dtype.kind in "OU":
+        X = list(X)  # an array of paths
     if isinstance(X, (np.ndarray, Tensor)):
         pixels = _batch(torch.as_tensor(X), size)
         return Images.from_array(pixels, torch.zeros(len(pixels), dtype=torch.long))

@@ -100,8 +100,8 @@ def recipe_for(n: int, n_memory: int) -> Recipe:
     n_mb = 128 if n * (1 + share) >= 512 else 32
     n_mbe = max(1, round(n_mb / (1 + share)))
     epochs = min(20, max(4, math.ceil(40 * n_mbe / n)))
-    sizes = {"n_mbe": n_mbe, "n_mbr": n_mb - n_mbe, "balanced": max(10 * n, 512)}
-    return Recipe(epochs=epochs, lr=0.1, csf_lr=0.03, augment="flip", **sizes)
+    n_mbr, balanced = n_mb - n_mbe, max(10 * n, 512)
+    return Recipe(epochs=epochs, lr=0.1, csf_lr=0.03, n_mbe=n_mbe, n_mbr=n_mbr, balanced=balanced, augment="flip")
 
 
 def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> Plan:

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 from torch import Tensor
 
-import triphase
 from triphase import state as files
 from triphase import stopwatch
 from triphase.bench import metrics
@@ -365,7 +365,7 @@ def _describe_memory(learner: Learner) -> dict[str, Any] | None:
 
 def _versions() -> dict[str, str]:
     return {
-        "triphase": triphase.__version__,
+        "triphase": version("triphase"),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
