@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from derivation import Linear, minibatches, softmax
-from triphase import AR1, NCM, SLDA, TPC, BiC, DERpp, Experience, FineTune, Memory, RanPAC, Recipe
+from triphase import AR1, NCM, SLDA, TPC, Anchored, BiC, DERpp, Experience, FineTune, Memory, RanPAC, Recipe
 from triphase.data.feeder import Feeder
 from triphase.data.latents import latents, unpack
 from triphase.data.memory import HELD_OUT, TRAIN
@@ -457,3 +457,18 @@ def test_ranpac_solves_with_a_larger_ridge_where_the_chosen_one_is_too_small_for
     f, y = torch.ones(5, 16) * torch.arange(1, 6).view(-1, 1) * 100, torch.tensor([0, 0, 1, 1, 1])
     learner.add(f, y)
     assert torch.isfinite(learner.W).all()
+
+
+@pytest.mark.parametrize(
+    "make", [NCM, SLDA, lambda model: RanPAC(model, n_projected=40), lambda model: Anchored(model, Memory(12))]
+)
+def test_a_loaded_closed_form_is_frozen_like_one_that_learned(make: Any) -> None:
+    one, two = tiny_stream().experiences
+    learner, again = make(tiny_model()), make(tiny_model())
+    learner.learn(one, REST)
+    again.load_state_dict(learner.state_dict())
+    still = again.still if isinstance(again, Anchored) else again.model
+    assert still.is_frozen("csf") and not still.csf.training
+    learner.learn(two, REST)
+    again.learn(two, REST)
+    np.testing.assert_array_equal(scores(learner), scores(again))

@@ -68,6 +68,8 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model = Model(Options(**self.get_params()))
         else:
             model = self.model_
+            if model.pending:
+                raise InvalidValue("A quick lesson of this model is not finished; run triphase teach again first.")
             if kind != self._kind:
                 raise InvalidValue(f"Labels were {self._kind} before and are {kind} now; keep to one kind.")
         images = _images(X, model.size)

@@ -22,6 +22,7 @@ from triphase.app import trust
 from triphase.app.model import Model, Options, parse_memory
 from triphase.app.photos import Photos, scan
 from triphase.app.store import Store
+from triphase.data.latents import latents
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue, Mismatch
@@ -58,6 +59,7 @@ class Outcome:
     verdict: trust.Verdict
     confused: list[tuple[str, str, int, int]]  # class, new class it is taken for, how many, of how many
     seconds: float
+    unlearned: bool  # the lesson's own held-out photos are right so rarely that its labels cannot be meant
     skipped: list[str] = field(default_factory=list)  # a sentence for each photo that cannot be read
     notes: list[str] = field(default_factory=list)
 
@@ -269,7 +271,8 @@ class _Lesson:
     ) -> Outcome:
         """Publish if the guard agrees or is overruled."""
         verdict = before.verdict(model, old, self.max_drop)
-        published = self.force or not verdict.refused
+        unlearned = before.unlearned(model, experience)
+        published = self.force or not (verdict.refused or unlearned)
         outcome = Outcome(
             published=published,
             version=None,
@@ -280,12 +283,13 @@ class _Lesson:
             verdict=verdict,
             confused=before.confused(model, old),
             seconds=0.0,
+            unlearned=unlearned,
             skipped=self.plan.photos.skipped,
             notes=notes,
         )
         if published:
             event = {"event": "taught", "images": outcome.learned, "classes": self.plan.counts}
-            event |= {"before": verdict.before, "after": verdict.after, "forced": verdict.refused}
+            event |= {"before": verdict.before, "after": verdict.after, "forced": verdict.refused or unlearned}
             self.store.publish(model.state_dict(), model.describe() | {"accuracy": verdict.after}, event)
             self.store.prune(self.keep)
         self.checkpoint.close()
@@ -313,6 +317,7 @@ class _Lesson:
             verdict=verdict,
             confused=[],
             seconds=time.perf_counter() - self.started,
+            unlearned=False,
             skipped=self.plan.photos.skipped,
             notes=[*notes, f"All {known} photos have been taught before: there is nothing to learn."],
         )
@@ -333,6 +338,15 @@ class _Measured:
         before = trust.right_among(self.logits, self.y, range(old))
         after = trust.right_among(model.logits(self.z), self.y, range(old))
         return trust.guard(before, after, self.y, max_drop)
+
+    def unlearned(self, model: Model, experience: Experience) -> bool:
+        """Whether photos held out from the lesson itself are right no more often than by guessing."""
+        held, classes = experience.held_out, experience.classes
+        if held is None or not bool(held.any()) or len(classes) < 2 or len(self.y) == 0:
+            return False
+        own = experience.images.select(held.nonzero().view(-1))
+        right = trust.right_among(model.logits(latents(model.network, own)), own.labels, classes)
+        return trust.unlearned(right, len(classes), float(self.right().double().mean()))
 
     def right(self) -> Tensor:
         """(n,) bool: those that were right before."""

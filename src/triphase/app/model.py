@@ -34,6 +34,7 @@ SEPARATE = "ranpac"  # known, but its statistics mix all classes: none could be 
 EXEMPLARS = 50  # of a class at most
 SHARE = 0.2  # of a class's photos that are kept for measuring
 BATCH = 256
+ACCEPT = {1: (0.95,), 2: (0.96, 0.99)}  # share of known images that each threshold lets pass: 95 % in all
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -102,9 +103,11 @@ class Model:
         self.names: list[str] = []
         self.lessons = 0
         self.taught: dict[int, int] = {}  # id of a photo -> the class it was taught as
+        self.apart: set[int] = set()  # ids of those that were held out: they never entered statistics
         self.pending: dict[int, int] = {}  # the same of photos that were glanced at, and not learned yet
-        self.temperature, self.threshold = 1.0, -float("inf")
-        self.moments = trust.moments(torch.empty(0), torch.empty(0, dtype=torch.long), 0)
+        self.temperature = 1.0
+        self.thresholds: list[float] = []  # of each column of `familiarity`
+        self.moments: list[trust.Moments] = []  # of the same, where no exemplar is kept
 
     @property
     def size(self) -> int:
@@ -149,7 +152,7 @@ class Model:
             experience = Experience(experience.index, experience.images, nothing, experience.columns)
         self.learner.learn(experience, recipe, tick)
         if self.memory is not None and not self._remembers:
-            self._keep_exemplars(experience, recipe)
+            Feeder(self.network, experience, self.memory, recipe, seed=self.options.seed).remember()
         self._count(experience, names)
 
     def glance(self, experience: Experience, names: Sequence[str], recipe: Recipe) -> None:
@@ -163,18 +166,11 @@ class Model:
         self._trust(experience)
         self.moments = moments  # `learn` will count these photos
 
-    def _keep_exemplars(self, experience: Experience, recipe: Recipe) -> None:
-        held = experience.held_out
-        if held is None or not bool(held.any()):
-            return
-        rows = held.nonzero().view(-1)
-        columns = {name: column[rows] for name, column in experience.columns.items()}
-        only = Experience(experience.index, experience.images.select(rows), held[rows], columns)
-        Feeder(self.network, only, self.memory, recipe, seed=self.options.seed).remember()
-
     def _count(self, experience: Experience, names: Sequence[str]) -> None:
         self.names, self.lessons = list(names), experience.index
         self.taught |= _labelled(experience.images)
+        if experience.held_out is not None:
+            self.apart |= set(experience.images.ids[experience.held_out].tolist())
         self.pending = {}
         self._trust(experience)
 
@@ -193,24 +189,43 @@ class Model:
         return torch.cat(parts)[:, : len(self.names)] if parts else torch.empty(0, len(self.names))
 
     def familiarity(self, z: Tensor, logits: Tensor) -> Tensor:
-        """(n,): the higher, the more an image resembles what was taught."""
+        """(n, 1 or 2): the higher, the more an image resembles what was taught.
+
+        The first column tells near strangers apart (benchmarks/unknown.py chose it), the second one, the distance
+        to the nearest class mean of the untouched features, images that are like nothing at all.
+        """
         closed = self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
-        if isinstance(closed, SLDA):
-            return torch.cat([closed.logits(unpack(some.float())).amax(1).cpu() for some in z.split(BATCH)])
-        return logits.amax(1)
+        if not isinstance(closed, SLDA):
+            return trust.max_logit(logits).unsqueeze(1)
+        f = features(closed.model, z.float().unsqueeze(1))[:, 0].double()
+        precision = torch.linalg.inv(closed.covariance())
+        far = trust.mahalanobis(f, closed.means, precision)
+        if self.memory is None:
+            near = trust.relative_mahalanobis(f, closed.means, precision)
+        else:
+            near = trust.energy(logits, self.temperature)
+        return torch.stack([near.double(), far.double()], 1)
 
     def _trust(self, experience: Experience) -> None:
-        """Fit temperature and threshold to the exemplars, or the threshold to aggregates where none are kept."""
+        """Fit temperature and thresholds to the exemplars, or thresholds to aggregates where none are kept."""
+        if self.memory is not None:
+            self._fit()
+            return
+        z = latents(self.network, experience.images)
+        scores, y = self.familiarity(z, self.logits(z)), experience.images.labels
+        gathered = [trust.moments(column, y, len(self.names)) for column in scores.unbind(1)]
+        known = self.moments or [trust.moments(column[:0], y[:0], 0) for column in scores.unbind(1)]
+        self.moments = [trust.merged(a, b) for a, b in zip(known, gathered, strict=True)]
+        pairs = zip(self.moments, ACCEPT[len(self.moments)], strict=True)
+        self.thresholds = [trust.threshold_from_moments(m, accept) for m, accept in pairs]
+
+    def _fit(self) -> None:
         z, y = self.exemplars()
         if len(z):
             logits = self.logits(z)
             self.temperature = trust.fit_temperature(logits, y)
-            self.threshold = trust.threshold(self.familiarity(z, logits))
-        elif self.memory is None:
-            z = latents(self.network, experience.images)
-            scores, y = self.familiarity(z, self.logits(z)), experience.images.labels
-            self.moments = trust.merged(self.moments, trust.moments(scores, y, len(self.names)))
-            self.threshold = trust.threshold_from_moments(self.moments)
+            columns = self.familiarity(z, logits).unbind(1)
+            self.thresholds = [trust.threshold(c, a) for c, a in zip(columns, ACCEPT[len(columns)], strict=True)]
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -218,7 +233,10 @@ class Model:
         """Probabilities (n, classes), and whether each image is like what was taught (n,) bool."""
         z = latents(self.network, images)
         logits = self.logits(z)
-        return (logits / self.temperature).softmax(1), self.familiarity(z, logits) >= self.threshold
+        known = torch.ones(len(z), dtype=torch.bool)
+        for column, threshold in zip(self.familiarity(z, logits).unbind(1), self.thresholds, strict=False):
+            known &= column >= threshold
+        return (logits / self.temperature).softmax(1), known
 
     def answers(self, images: Images) -> list[Answer]:
         """What the model says about each image."""
@@ -237,17 +255,16 @@ class Model:
         self.names = [self.names[label] for label in stays]
         self.taught = {id_: number[label] for id_, label in self.taught.items() if label != gone}
         self.pending = {id_: number[label] for id_, label in self.pending.items() if label != gone}
+        self.apart &= self.taught.keys()
         if self.memory is not None:
             self.memory.forget(gone)
         self._drop_rows(stays)
         self._rebuild_spread()
-        counted = [label for label in stays if label < len(self.moments.n)]
-        self.moments = trust.Moments(**{name: part[counted] for name, part in vars(self.moments).items()})
-        z, y = self.exemplars()
-        if len(z):
-            logits = self.logits(z)
-            self.temperature = trust.fit_temperature(logits, y)
-            self.threshold = trust.threshold(self.familiarity(z, logits))
+        self.moments = [
+            trust.Moments(**{key: part[[c for c in stays if c < len(m.n)]] for key, part in vars(m).items()})
+            for m in self.moments
+        ]
+        self._fit()
 
     def unteach(self, images: Images) -> int:
         """Take single images (by id) out of memory, exemplars and statistics; how many were known.
@@ -261,8 +278,8 @@ class Model:
             return 0
         ids = images.ids[rows]
         labels = torch.tensor([self.taught.pop(id_) for id_ in ids.tolist()])
-        held = self.memory["id"][self.memory.slots(HELD_OUT)] if self.memory is not None else ids[:0]
-        counted = ~torch.isin(ids, held)  # exemplars never entered the statistics
+        counted = torch.tensor([id_ not in self.apart for id_ in ids.tolist()])
+        self.apart -= set(ids.tolist())
         closed = self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
         if isinstance(closed, (SLDA, NCM)) and bool(counted.any()):
             z = latents(self.network, images.select(rows[counted]))
@@ -306,10 +323,10 @@ class Model:
         if not isinstance(closed, SLDA):
             return
         f, y = torch.empty(0, self.network.n_features), torch.empty(0, dtype=torch.long)
-        if self.memory is not None and len(self.memory):
-            every = torch.arange(len(self.memory))
-            f = features(closed.model, self._stored(every).float().unsqueeze(1))[:, 0]
-            y = self.memory["y"]
+        slots = self.memory.slots(TRAIN) if self.memory is not None else torch.empty(0)
+        if self.memory is not None and len(slots):
+            f = features(closed.model, self._stored(slots).float().unsqueeze(1))[:, 0]
+            y = self.memory["y"][slots]
         closed.rebuild(f, y)
 
     def describe(self) -> dict[str, Any]:
@@ -344,14 +361,15 @@ class Model:
             "labels": torch.tensor(labels, dtype=torch.long),
             "pending_ids": torch.tensor(list(self.pending), dtype=torch.long),
             "pending_labels": torch.tensor(list(self.pending.values()), dtype=torch.long),
+            "apart": torch.tensor(sorted(self.apart), dtype=torch.long),
         }
         state["app"] = {
             "options": asdict(self.options),
             "names": self.names,
             "lessons": self.lessons,
             "temperature": self.temperature,
-            "threshold": self.threshold if self.threshold > -float("inf") else None,
-            "moments": dict(vars(self.moments)),
+            "thresholds": [t if t > -float("inf") else None for t in self.thresholds],
+            "moments": [dict(vars(m)) for m in self.moments],
         }
         return state
 
@@ -362,10 +380,11 @@ class Model:
             self.memory.load_state_dict(state["memory"])
         taught, app = state["taught"], state["app"]
         self.taught = dict(zip(taught["ids"].tolist(), taught["labels"].tolist(), strict=True))
+        self.apart = set(taught["apart"].tolist())
         self.pending = dict(zip(taught["pending_ids"].tolist(), taught["pending_labels"].tolist(), strict=True))
         self.names, self.lessons, self.temperature = list(app["names"]), app["lessons"], app["temperature"]
-        self.threshold = -float("inf") if app["threshold"] is None else app["threshold"]
-        self.moments = trust.Moments(**app["moments"])
+        self.thresholds = [-float("inf") if t is None else t for t in app["thresholds"]]
+        self.moments = [trust.Moments(**m) for m in app["moments"]]
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Model:

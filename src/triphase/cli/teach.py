@@ -102,7 +102,7 @@ def teach(
         print_json(found.to_json()) if as_json else _print_plan(found)
         return
     print_json({"model": str(model), **outcome.to_json()}) if as_json else _print_outcome(outcome)
-    if outcome.verdict.refused and not outcome.published:
+    if (outcome.verdict.refused or outcome.unlearned) and not outcome.published:
         raise TriphaseError(_refusal(outcome))
 
 
@@ -164,6 +164,7 @@ def _print_outcome(outcome: Outcome) -> None:
         say(note)
     if outcome.published:
         forced = ", by force: more was forgotten than allowed" if verdict.refused else ""
+        forced = forced or (", by force: its own labels were not learned" if outcome.unlearned else "")
         say(f"Version {outcome.version} is in use after {outcome.seconds:.1f} s{forced}.")
 
 
@@ -178,6 +179,12 @@ def _few(items: list[str]) -> str:
 def _refusal(outcome: Outcome) -> str:
     """What suffered, and how to go on."""
     verdict = outcome.verdict
+    if not verdict.refused:
+        return (
+            "Not published: photos that were held out from this lesson are recognised hardly better than by "
+            f"guessing, as if labels were mixed up. Version {outcome.version} stays in use. Look whether the new "
+            "photos lie in the right folders; if they do, --force publishes all the same."
+        )
     changes = {change.label: change for change in verdict.per_class}
     suffered = [
         f"{outcome.classes[label].name} {percent(changes[label].before)} -> {percent(changes[label].after)}"

@@ -18,7 +18,7 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.protocol import Tick, ignore
+from triphase.learners.protocol import Tick, ignore, learn_blocks
 from triphase.learners.ranpac import RanPAC
 from triphase.learners.slda import SLDA
 from triphase.learners.tpc import TPC
@@ -47,6 +47,7 @@ class Anchored:
         self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained)
         head = linear_head(model.n_features, model.n_classes)
         self.still = SplitClassifier(model.llf, copy.deepcopy(model.csf), head)  # never learns after E_1
+        learn_blocks(self.still, llf=False, csf=False)
         self.anchor = SLDA(self.still, seed=seed) if anchor == "slda" else RanPAC(self.still, seed=seed)
         self.glanced = 0  # index of the experience that the anchor has learned and TPC has not
         self.settings = {**self.tpc.settings, "learner": "anchored", "anchor": anchor}

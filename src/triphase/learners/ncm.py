@@ -13,7 +13,7 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.frozen import extract, longer, only, scores, settle
-from triphase.learners.protocol import Tick, ignore
+from triphase.learners.protocol import Tick, ignore, learn_blocks
 from triphase.models import SplitClassifier
 
 
@@ -65,4 +65,6 @@ class NCM:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, None, self.course)
+        if self.known:
+            learn_blocks(self.model, llf=False, csf=False)
         self.sums, self.n = state["statistics"]["sums"], state["statistics"]["n"]

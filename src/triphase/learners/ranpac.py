@@ -19,7 +19,7 @@ from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
 from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.frozen import extract, longer, only, scores, settle
-from triphase.learners.protocol import Tick, ignore
+from triphase.learners.protocol import Tick, ignore, learn_blocks
 from triphase.models import SplitClassifier
 from triphase.randomness import generator
 
@@ -87,6 +87,8 @@ class RanPAC:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, None, self.course)
+        if self.known:
+            learn_blocks(self.model, llf=False, csf=False)
         self.P, statistics = state["projection"]["P"], state["statistics"]
         self.G, self.C, self.ridge = statistics["G"], statistics["C"], statistics["ridge"]
         self.W = self._solve()

@@ -17,7 +17,7 @@ from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
 from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.frozen import extract, longer, only, scores, settle
-from triphase.learners.protocol import Tick, ignore
+from triphase.learners.protocol import Tick, ignore, learn_blocks
 from triphase.models import SplitClassifier
 
 
@@ -75,7 +75,7 @@ class SLDA:
             centred = f[y == label] - f[y == label].mean(0)
             spread = spread + centred.T @ centred
         weight = float(self.n.sum()) / max(len(f), 1)
-        means = self.sums / self.n.clamp(min=1).unsqueeze(1)
+        means = self.means
         self.products = weight * spread + (means * self.n.unsqueeze(1)).T @ means
         self.W, self.b = self._solve()
 
@@ -92,18 +92,28 @@ class SLDA:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, None, self.course)
+        if self.known:
+            learn_blocks(self.model, llf=False, csf=False)
         statistics = state["statistics"]
         self.products, self.sums, self.n = statistics["products"], statistics["sums"], statistics["n"]
         self.W, self.b = self._solve()
 
+    @property
+    def means(self) -> Tensor:
+        """(n_classes, D)"""
+        return self.sums / self.n.clamp(min=1).unsqueeze(1)
+
     def _solve(self) -> tuple[Tensor, Tensor]:
         """W_c = Sigma^-1 mu_c and b_c = - mu_c Sigma^-1 mu_c / 2."""
-        means = self.sums / self.n.clamp(min=1).unsqueeze(1)
-        D, total = len(self.products), self.n.sum()
+        means = self.means
+        W = torch.linalg.solve(self.covariance(), means.T).T
+        return W.float(), -(means * W).sum(1).float() / 2
+
+    def covariance(self) -> Tensor:
+        """Sigma, (D, D)."""
+        means, D, total = self.means, len(self.products), self.n.sum()
         within = (self.products - (means * self.n.unsqueeze(1)).T @ means) / total.clamp(min=1)
         scale = within.trace() / D
         if scale <= 1e-12:  # one image of each class has no spread of its own
             scale = within.new_ones(())
-        sigma = (1 - self.shrinkage) * within + self.shrinkage * scale * torch.eye(D, dtype=torch.float64)
-        W = torch.linalg.solve(sigma, means.T).T
-        return W.float(), -(means * W).sum(1).float() / 2
+        return (1 - self.shrinkage) * within + self.shrinkage * scale * torch.eye(D, dtype=torch.float64)
