@@ -94,16 +94,23 @@ class Plan:
 def recipe_for(n: int, n_memory: int) -> Recipe:
     """How a lesson of n photos is trained on beside n_memory stored samples: by the amount of data alone.
 
-    Few photos get more epochs and smaller minibatches, so that there are at least some 40 steps. Replay is as large
-    as the memory asks for, up to four times the lesson, and consolidation up to ten times: what a lesson costs
-    depends on the lesson.
+    Replay is as large as the memory asks for, up to four times the lesson, and consolidation up to ten times: what
+    a lesson costs depends on the lesson. Few photos get more epochs, so that there are some 20 steps; a model that
+    has seen little altogether gets smaller minibatches and rates. docs/teach.md has the measurements.
     """
     share = min(4.0, n_memory / n)
-    n_mb = 128 if n * (1 + share) >= 512 else 32
+    n_mb, lr, csf_lr = (128, 0.1, 0.03) if n * (1 + share) >= 256 or n_memory >= 512 else (32, 0.03, 0.01)
     n_mbe = max(1, round(n_mb / (1 + share)))
-    epochs = min(20, max(4, math.ceil(40 * n_mbe / n)))
-    n_mbr, balanced = n_mb - n_mbe, max(10 * n, 512)
-    return Recipe(epochs=epochs, lr=0.1, csf_lr=0.03, n_mbe=n_mbe, n_mbr=n_mbr, balanced=balanced, augment="flip")
+    epochs = min(10, max(4, math.ceil(20 * n_mbe / n)))
+    return Recipe(
+        epochs=epochs,
+        lr=lr,
+        csf_lr=csf_lr,
+        n_mbe=n_mbe,
+        n_mbr=n_mb - n_mbe,
+        balanced=max(10 * n, 512),
+        augment="flip",
+    )
 
 
 def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> Plan:
@@ -329,6 +336,13 @@ class _Measured:
     def __init__(self, model: Model) -> None:
         self.z, self.y = model.exemplars()
         self.logits = model.logits(self.z) if len(self.z) else torch.empty(0, len(model.names))
+        self._after: tuple[int, Tensor] | None = None
+
+    def after(self, model: Model) -> Tensor:
+        """What the model says of them now, asked once after each lesson."""
+        if self._after is None or self._after[0] != model.lessons:
+            self._after = model.lessons, model.logits(self.z)
+        return self._after[1]
 
     def verdict(self, model: Model, old: int, max_drop: float) -> trust.Verdict:
         """Whether the classes known before suffered; the arg max is restricted to them."""
@@ -336,7 +350,7 @@ class _Measured:
             nothing = torch.empty(0, dtype=torch.bool)
             return trust.guard(nothing, nothing, nothing.long(), max_drop)
         before = trust.right_among(self.logits, self.y, range(old))
-        after = trust.right_among(model.logits(self.z), self.y, range(old))
+        after = trust.right_among(self.after(model), self.y, range(old))
         return trust.guard(before, after, self.y, max_drop)
 
     def unlearned(self, model: Model, experience: Experience) -> bool:
@@ -356,14 +370,14 @@ class _Measured:
         """Old classes that are taken for new ones now."""
         if len(self.z) == 0:
             return []
-        found = trust.confused_with_new(model.logits(self.z), self.y, range(old))
+        found = trust.confused_with_new(self.after(model), self.y, range(old))
         return [(model.names[c.label], model.names[c.taken_for], c.count, c.n) for c in found]
 
 
 def _table(model: Model, experience: Experience, before: _Measured, old: int) -> list[ClassLine]:
     """Each class, what was learned of it, and its accuracy among all classes before and after."""
-    z, y = model.exemplars()
-    right = model.logits(z).argmax(1) == y if len(z) else torch.empty(0, dtype=torch.bool)
+    _, y = model.exemplars()
+    right = model.exemplar_right
     was = before.right()
     counts = torch.bincount(experience.images.labels, minlength=len(model.names)).tolist()
     lines = []

@@ -106,6 +106,7 @@ class Model:
         self.apart: set[int] = set()  # ids of those that were held out: they never entered statistics
         self.pending: dict[int, int] = {}  # the same of photos that were glanced at, and not learned yet
         self.temperature = 1.0
+        self.exemplar_right = torch.empty(0, dtype=torch.bool)  # as of the last lesson of this process
         self.thresholds: list[float] = []  # of each column of `familiarity`
         self.moments: list[trust.Moments] = []  # of the same, where no exemplar is kept
 
@@ -221,8 +222,10 @@ class Model:
 
     def _fit(self) -> None:
         z, y = self.exemplars()
+        self.exemplar_right = torch.empty(0, dtype=torch.bool)
         if len(z):
             logits = self.logits(z)
+            self.exemplar_right = logits.argmax(1) == y
             self.temperature = trust.fit_temperature(logits, y)
             columns = self.familiarity(z, logits).unbind(1)
             self.thresholds = [trust.threshold(c, a) for c, a in zip(columns, ACCEPT[len(columns)], strict=True)]

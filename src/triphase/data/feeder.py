@@ -90,6 +90,11 @@ class Feeder:
         return -(-self._n_consolidated // self.recipe.n_mb_balanced) if self.memory is not None else 0
 
     @property
+    def _few_replayed(self) -> bool:
+        """Whether an epoch draws so little of the memory that computing features of all of it would be a waste."""
+        return 2 * self.n_mixed * self.recipe.n_mbr < len(self._slots)
+
+    @property
     def _n_consolidated(self) -> int:
         n = len(self.memory.slots()) if self.memory is not None else 0
         return n if self.recipe.balanced is None else min(n, self.recipe.balanced)
@@ -199,6 +204,9 @@ class Feeder:
     def _looked_up(self, draw: _Draw, depth: Depth) -> Tensor:
         """z from the stores, gathered into place."""
         assert draw.views is not None
+        if depth == "csf" and len(draw.slots) and self._few_replayed:
+            with torch.no_grad():
+                return self.model.features(self._looked_up(draw, "llf"))
         current, replay = self._all_features() if depth == "csf" else (None, None)
         n = len(draw.rows)
         stores: list[tuple[Tensor, Tensor, Tensor]] = []
