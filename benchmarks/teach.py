@@ -138,7 +138,7 @@ def draw(results: dict[str, Any], figure_file: Path) -> None:
     for name, entry in results.items():
         at = entry.get("lesson") or list(range(1, len(entry["accuracy"]) + 1))
         label = f"taught, memory {name}" if name.isdigit() else name
-        style = "--" if name == "retrained" else "-"
+        style = ("o--" if name == "retrained" else "o-") if "lesson" in entry else "-"
         left.plot(at, [100 * a for a in entry["accuracy"]], style, color=COLOURS.get(name), label=label)
         if name.isdigit() or name == "retrained":
             right.plot(at, entry["seconds"], style, color=COLOURS.get(name), label=label)

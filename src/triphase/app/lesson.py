@@ -95,17 +95,18 @@ def recipe_for(n: int, n_memory: int) -> Recipe:
     """How a lesson of n photos is trained on beside n_memory stored samples: by the amount of data alone.
 
     Replay is as large as the memory asks for, up to four times the lesson, and consolidation up to ten times: what
-    a lesson costs depends on the lesson. Few photos get more epochs, so that there are some 20 steps; a model that
-    has seen little altogether gets smaller minibatches and rates. docs/teach.md has the measurements.
+    a lesson costs depends on the lesson. Few photos get more epochs, so that there are some 12 steps. A model that
+    has seen little altogether gets small minibatches and more steps, which would harm one that has seen much.
+    docs/teach.md has the measurements.
     """
     share = min(4.0, n_memory / n)
-    n_mb, lr, csf_lr = (128, 0.1, 0.03) if n * (1 + share) >= 256 or n_memory >= 512 else (32, 0.03, 0.01)
+    little = n * (1 + share) < 256 and n_memory < 512
+    n_mb, steps, most = (32, 40, 20) if little else (128, 12, 10)
     n_mbe = max(1, round(n_mb / (1 + share)))
-    epochs = min(10, max(4, math.ceil(20 * n_mbe / n)))
     return Recipe(
-        epochs=epochs,
-        lr=lr,
-        csf_lr=csf_lr,
+        epochs=min(most, max(4, math.ceil(steps * n_mbe / n))),
+        lr=0.1,
+        csf_lr=0.03,
         n_mbe=n_mbe,
         n_mbr=n_mb - n_mbe,
         balanced=max(10 * n, 512),
