@@ -10,7 +10,6 @@ from PIL import Image, ImageDraw
 
 from triphase.app.keeping import predict
 from triphase.app.lesson import teach
-from triphase.app.model import Options
 
 
 def make_photos(folder: Path, name: str, colour: str, n: int) -> None:
@@ -33,7 +32,7 @@ def main() -> None:
         make_photos(folder / "monday", "blue square", "blue", 12)
         make_photos(folder / "friday", "green disc", "green", 12)
         for day in ("monday", "friday"):
-            outcome = teach(folder / "model", folder / day, Options(image_size=64))
+            outcome = teach(folder / "model", folder / day)
             print(f"{day}: version {outcome.version}, {outcome.learned} photos, {outcome.seconds:.1f} s")
         for name in ("monday/red disc", "monday/blue square", "friday/green disc"):
             answer = predict(folder / "model", [folder / name / "0.png"])[0]
