@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from workload import Workload, sgd, timed
 
-from triphase import run
+from triphase import DERpp, Memory, run
 from triphase.bench.run import _Test
 from triphase.data import feeder as feeder_module
 from triphase.data.feeder import Feeder
@@ -23,15 +23,16 @@ from triphase.learners.protocol import learn_blocks
 Draws = list[list[tuple[Tensor, Tensor, Tensor]]]  # per experience: rows, slots, flips of each step
 
 
-def triphase_run(load: Workload) -> float:
+def triphase_run(load: Workload, name: str = "replay", save: bool = True) -> float:
     """`run` as anyone would call it: decoding, checkpoints on disk and an evaluation of 100 images included."""
-    learner = load.learner()
+    learner = load.learner() if name == "replay" else DERpp(load.model(), Memory(load.memory), alpha=0.1, beta=0.5)
     with tempfile.TemporaryDirectory() as folder, timed() as seconds:
-        run(learner, load.stream, first=load.first, rest=load.rest, out=Path(folder) / "run")
+        out = Path(folder) / "run" if save else None
+        run(learner, load.stream, first=load.first, rest=load.rest, out=out)
     return seconds[0]
 
 
-def triphase_beyond_latents(load: Workload) -> tuple[float, float]:
+def triphase_beyond_latents(load: Workload, save: bool = True) -> tuple[float, float]:
     """Seconds of the whole run, and without what the limit does not do: make latents, and evaluate."""
     outside = [0.0]
 
@@ -45,10 +46,10 @@ def triphase_beyond_latents(load: Workload) -> tuple[float, float]:
         return call
 
     with (
-        patch.object(feeder_module, "encode", timing(feeder_module.encode)),
+        patch.object(feeder_module, "views_of", timing(feeder_module.views_of)),
         patch.object(_Test, "predict", timing(_Test.predict)),
     ):
-        whole = triphase_run(load)
+        whole = triphase_run(load, save=save)
     return whole, whole - outside[0]
 
 
