@@ -3,7 +3,6 @@
 Two members look at every image. TPC adapts csf and head to what arrives, and forgets a little. A closed form on the
 features of the network as it was before anything was taught cannot forget, and does not adapt. Their scores, each
 standardised over the classes seen, are summed. Both members share llf; the second costs one more pass through csf.
-benchmarks/results/ has the ablation that chose this.
 """
 
 from __future__ import annotations
