@@ -140,6 +140,18 @@ def test_a_class_order_decides_who_comes_first() -> None:
     assert [{stream.names[c] for c in e.classes} for e in stream.experiences] == pairs
 
 
+@pytest.mark.parametrize(
+    ("every", "points"), [(None, (1, 2, 3, 4, 5)), (2, (1, 3, 5)), (3, (1, 4, 5)), (9, (1, 5))]
+)
+def test_evaluation_may_be_seldom_but_never_misses_the_end(every: int | None, points: tuple[int, ...]) -> None:
+    assert make_stream(BENCHMARKS["digits-5"], Options(evaluate_every=every), Path(), 8).evaluate_after == points
+
+
+def test_evaluation_may_be_seldom_with_repetition() -> None:
+    stream = make_stream(find("digits:nic-31/2-1"), Options(evaluate_every=14), Path(), 8)
+    assert stream.evaluate_after == (1, 15, 29, 31)
+
+
 def test_per_class_takes_a_subset_for_training_alone() -> None:
     full = make_stream(digits, Options(), Path(), 8)
     some = make_stream(digits, Options(per_class=7), Path(), 8)

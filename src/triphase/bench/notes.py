@@ -64,6 +64,8 @@ def _setting(entry: Entry) -> str:
     parts = [f"{settings['backbone']} at {settings['image_size']} px"] if "backbone" in settings else []
     parts.append(f"{rest} epochs" + (f" ({first} in the first experience)" if first != rest else ""))
     parts.append(f"memory of {memory['capacity']} ({memory['store']})" if memory else "no memory")
+    points, of = entry.runs[0].report.evaluated_after, entry.runs[0].report.evaluated_after[-1]
+    parts += [f"evaluated after {len(points)} of {of} experiences"] if len(points) < of else []
     return ", ".join(parts) + "."
 
 

@@ -55,6 +55,7 @@ class Options:
     bfloat16: bool = False
     compiled: bool = False
     per_class: int | None = None
+    evaluate_every: int | None = None  # after the first, then every so many, and the last
     experiences: int | None = None  # only so many of the first ones
     first_from: Path | None = None  # a run over E_1 alone whose weights are taken over
     skip_bad: bool = False  # leave out photos that cannot be read
@@ -64,7 +65,7 @@ class Options:
         check_options(self.learner, self.own)
         if not 0 < self.epochs_scale < math.inf:
             raise InvalidValue(f"--epochs-scale must be above 0 and finite, got {self.epochs_scale}.")
-        for name in ("epochs", "per_class", "image_size", "experiences"):
+        for name in ("epochs", "per_class", "image_size", "evaluate_every", "experiences"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidValue(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
@@ -167,9 +168,12 @@ def minibatch_ratio(n_s: int, n_replay: int, n_mb: int) -> tuple[int, int]:
 def make_stream(benchmark: Benchmark, options: Options, data: Path, size: int) -> Stream:
     """The stream of a benchmark in one of its class orders."""
     fixed = options.head == "fixed"
+    n, every, points = benchmark.n_experiences, options.evaluate_every, benchmark.evaluate_after
+    points = points if every is None else tuple(sorted({*range(1, n, every), n}))
     if benchmark.shape is None:
         lessons, test, names = sources.core50_nicv2(data, options.order, size)
-        return stream(lessons, test, names, n_classes=len(names) if fixed else None, evaluation="all")
+        n_classes = len(names) if fixed else None
+        return stream(lessons, test, names, n_classes=n_classes, evaluation="all", evaluate_after=points)
     train, test, names = load(benchmark.dataset, data, size, options.skip_bad)
     if options.per_class is not None:
         train = per_class(train, options.per_class)
@@ -177,7 +181,8 @@ def make_stream(benchmark: Benchmark, options: Options, data: Path, size: int) -
     if benchmark.repetition:
         lessons = lessons_with_repetition(train, names, order, benchmark.shape, options.order)
         n_classes = len(names) if fixed else None
-        return stream(lessons, test, names, n_classes=n_classes, evaluation=benchmark.evaluation)
+        how = benchmark.evaluation
+        return stream(lessons, test, names, n_classes=n_classes, evaluation=how, evaluate_after=points)
     n_experiences, first, then = benchmark.shape
     return class_incremental(
         train,
@@ -189,7 +194,7 @@ def make_stream(benchmark: Benchmark, options: Options, data: Path, size: int) -
         n_experiences=n_experiences,
         known_size=fixed,
         evaluation=benchmark.evaluation,
-        evaluate_after=benchmark.evaluate_after,
+        evaluate_after=points,
     )
 
 

@@ -48,6 +48,7 @@ def overriding(
     bfloat16: Annotated[bool, typer.Option("--bfloat16", help="Compute csf in bfloat16.")] = False,
     compiled: Annotated[bool, typer.Option("--compile", help="Compile csf with torch.compile.")] = False,
     per_class: Annotated[int | None, typer.Option(help="Use only so many training images a class.")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Evaluate after every N-th experience only.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out photos that cannot be read.")] = False,
 ) -> Options:
     """What a person may change about a benchmark, whoever learns."""

@@ -1,6 +1,8 @@
 """The layers that backbones share, and how a network gets its first weights (SPEC 5)."""
 
+import itertools
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +31,46 @@ class SameConv2d(nn.Conv2d):
         return super().forward(F.pad(input, margins))
 
 
+class DepthwiseConv2d(nn.Conv2d):
+    """One filter per channel, stride 1. Torch's own, but for a gradient that it is slow at.
+
+    Where the map is smaller than the kernel (5 x 5 filters on 3 x 3 pixels, as in the last blocks of a network for
+    small images), oneDNN has no fast kernel for the gradient of the filters: it takes longer than all else in the
+    block together. `benchmarks/speed/depthwise.py` measures it.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if max(input.shape[2:]) < self.kernel_size[0] and self.weight.requires_grad and torch.is_grad_enabled():
+            return _SmallMap.apply(input, self.weight)  # type: ignore[no-any-return,no-untyped-call]
+        return super().forward(input)
+
+
+class _SmallMap(torch.autograd.Function):
+    """A depthwise convolution that keeps the size, whose gradient of the filters is a sum tap by tap."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return F.conv2d(x, weight, padding=weight.shape[-1] // 2, groups=len(weight))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor]:
+        x, weight = ctx.saved_tensors
+        margin = weight.shape[-1] // 2
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = F.conv_transpose2d(grad, weight, padding=margin, groups=len(weight))
+        above, below = x.permute(0, 2, 3, 1), grad.permute(0, 2, 3, 1)  # channels last in memory as well
+        height, width = x.shape[2:]
+        grad_weight = torch.zeros_like(weight)
+        for i, j in itertools.product(range(1 - height, height), range(1 - width, width)):
+            if max(abs(i), abs(j)) <= margin:  # the tap that looks i pixels down and j to the right
+                seen = above[:, max(i, 0) : height + min(i, 0), max(j, 0) : width + min(j, 0)]
+                from_ = below[:, max(-i, 0) : height - max(i, 0), max(-j, 0) : width - max(j, 0)]
+                grad_weight[:, 0, i + margin, j + margin] = (seen * from_).sum((0, 1, 2))
+        return grad_x, grad_weight
+
+
 def conv(
     c_in: int, c_out: int, kernel: int, *, stride: int = 1, groups: int = 1, padding: int | None = None
 ) -> nn.Conv2d:
@@ -37,7 +79,10 @@ def conv(
     Torch would fill it from its global generator, which must neither matter nor move.
     """
     margin = kernel // 2 if padding is None else padding
-    layer = nn.Conv2d(c_in, c_out, kernel, stride, margin, groups=groups, bias=False, device="meta")
+    depthwise = groups == c_in == c_out and stride == 1 and margin == kernel // 2
+    layer = (DepthwiseConv2d if depthwise else nn.Conv2d)(
+        c_in, c_out, kernel, stride, margin, groups=groups, bias=False, device="meta"
+    )
     return layer.to_empty(device="cpu")
 
 
