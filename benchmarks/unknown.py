@@ -11,6 +11,7 @@ document: each class order, and the mean over them.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import time
 from dataclasses import dataclass
@@ -27,12 +28,12 @@ from triphase.data import sources
 from triphase.data.images import Images
 from triphase.data.latents import features, latents, unpack
 from triphase.data.streams import class_incremental, per_class, seeded_order
+from triphase.learners.anchored import SHRINKAGE, WEIGHT, Depths
 from triphase.models import build
 
 TAUGHT, LESSONS, PER_CLASS, TESTED = 50, 5, 100, 50
 MEMORY, EXEMPLARS = 1000, 5  # samples in all, and those of each class among them that are held out
 N_MBE, N_MBR = 72, 56  # 128 as 950 images of a lesson to 750 replayed ones
-SHRINKAGE = 0.2  # of the shared covariance towards a multiple of the identity
 CHOSEN = "energy, TPC + SLDA"  # drawn in full: the best on average
 Scores = dict[str, Tensor]
 
@@ -44,7 +45,7 @@ class Seen:
     y: Tensor  # -1 where the class was never taught
     logits: Tensor
     learned: Tensor  # features of csf as TPC left it
-    frozen: Tensor  # features of csf as it came
+    frozen: Tensor  # features at every depth of csf as it came
 
 
 def main() -> None:
@@ -81,11 +82,13 @@ def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
 
     model = build("efficientnet_lite0", image_size=96).eval()
     model.freeze("llf")
+    untouched = Depths(copy.deepcopy(model.csf), widest=2 * model.n_features).eval()
     learner = TPC(model, Memory(MEMORY - EXEMPLARS * TAUGHT, seed=order, store="latent"), seed=order)
 
     def at_first(images: Images) -> tuple[Tensor, Tensor, Tensor]:
         z = latents(model, images)
-        return label[images.labels], z, features(model, z.unsqueeze(1))[:, 0]
+        with torch.no_grad():
+            return label[images.labels], z, torch.cat([untouched(unpack(part)) for part in z.split(500)])
 
     def at_last(y: Tensor, z: Tensor, frozen: Tensor) -> Seen:
         logits = torch.cat([learner.logits(unpack(part)) for part in z.split(500)])
@@ -107,9 +110,10 @@ def scores(wanted: list[Seen], exemplars: Seen, train: Seen, replayed: Seen) -> 
     temperature = trust.fit_temperature(exemplars.logits, exemplars.y)
     means, precision = statistics(train.frozen, train.y)
     learned_means, learned_precision = statistics(replayed.learned, replayed.y)
+    white, learned_white = torch.linalg.cholesky(precision), torch.linalg.cholesky(learned_precision)
 
     def summed(seen: Seen) -> Tensor:
-        return standardized(seen.logits) + standardized(slda(seen.frozen, means, precision))
+        return standardized(seen.logits) + WEIGHT * standardized(slda(seen.frozen, means, precision))
 
     both = trust.fit_temperature(summed(exemplars), exemplars.y)
     return [
@@ -120,10 +124,10 @@ def scores(wanted: list[Seen], exemplars: Seen, train: Seen, replayed: Seen) -> 
             "max softmax, TPC + SLDA": trust.max_softmax(summed(seen), both),
             "energy, TPC + SLDA": trust.energy(summed(seen), both),
             "cosine, SLDA": trust.cosine(seen.frozen, means),
-            "Mahalanobis, SLDA": trust.mahalanobis(seen.frozen, means, precision),
-            "relative Mahalanobis, SLDA": trust.relative_mahalanobis(seen.frozen, means, precision),
+            "Mahalanobis, SLDA": trust.mahalanobis(seen.frozen @ white, means @ white),
+            "relative Mahalanobis, SLDA": trust.relative_mahalanobis(seen.frozen @ white, means @ white),
             "relative Mahalanobis, memory": trust.relative_mahalanobis(
-                seen.learned, learned_means, learned_precision
+                seen.learned @ learned_white, learned_means @ learned_white
             ),
             "nearest of memory": trust.nearest(seen.learned, replayed.learned),
         }

@@ -59,7 +59,6 @@ MAKERS: dict[str, Callable[[SplitClassifier, Memory], Learner]] = {
     "ranpac": lambda model, memory: RanPAC(model, n_projected=40),
     "anchored": Anchored,
     "anchored-no-replay": lambda model, memory: Anchored(model, None),
-    "anchored-ranpac": lambda model, memory: Anchored(model, memory, anchor="ranpac"),
     "tpc-momentum-kept": lambda model, memory: TPC(model, memory, reset_momentum="never"),
 }
 

@@ -1,5 +1,6 @@
 """The rivals against independent derivations: a few lines of NumPy for each."""
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,11 @@ from torch import Tensor
 from derivation import Linear, minibatches, softmax
 from triphase import AR1, NCM, SLDA, TPC, Anchored, BiC, DERpp, Experience, FineTune, Memory, RanPAC, Recipe
 from triphase.data.feeder import Feeder
+from triphase.data.images import Images
 from triphase.data.latents import latents, unpack
 from triphase.data.memory import HELD_OUT, TRAIN
 from triphase.errors import InvalidValue
-from triphase.learners.protocol import Step
+from triphase.learners.protocol import Step, evaluating
 from triphase.randomness import generator, keys
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
@@ -323,6 +325,36 @@ def test_slda_is_linear_discriminant_analysis_of_everything_seen() -> None:
     np.testing.assert_allclose(
         found - found.mean(1, keepdims=True), likelihood - likelihood.mean(1, keepdims=True), rtol=1e-3, atol=1e-3
     )
+
+
+def test_anchored_is_tpc_and_discriminant_analysis_of_the_untouched_network_at_every_depth() -> None:
+    learner = Anchored(tiny_model(), Memory(12))
+    untouched = copy.deepcopy(learner.model.csf).eval()
+
+    def depths(images: Images) -> np.ndarray:
+        z = unpack(latents(learner.model, images))
+        parts = [z.mean((2, 3)).double().numpy(), untouched(z).detach().double().numpy()]
+        units = [part / np.linalg.norm(part, axis=1, keepdims=True) for part in parts]
+        together: np.ndarray = np.concatenate(units, 1)
+        return together
+
+    f, y = [], []
+    for experience in tiny_stream().experiences:
+        learner.learn(experience, REST)
+        f.append(depths(experience.images))
+        y.append(experience.images.labels.numpy())
+    features, labels, everything = np.concatenate(f), np.concatenate(y), depths(tiny_images())
+    means = np.stack([features[labels == c].mean(0) for c in range(3)])
+    within = (features - means[labels]).T @ (features - means[labels]) / len(features)
+    D = len(within)
+    precision = np.linalg.inv(0.9 * within + 0.1 * np.trace(within) / D * np.eye(D))
+    away = everything[:, None] - means
+    discriminant = -0.5 * np.einsum("ncd,de,nce->nc", away, precision, away)
+    with evaluating(learner.model):
+        adapted = learner.tpc.logits(unpack(latents(learner.model, tiny_images())))[:, :3].numpy()
+
+    standard = [(a - a.mean(1, keepdims=True)) / a.std(1, keepdims=True) for a in (adapted, discriminant)]
+    np.testing.assert_allclose(scores(learner), standard[0] + 2 * standard[1], rtol=1e-3, atol=1e-3)
 
 
 def test_ranpac_is_ridge_regression_on_random_features() -> None:

@@ -198,11 +198,11 @@ class Model:
         closed = self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
         if not isinstance(closed, SLDA):
             return trust.max_logit(logits).unsqueeze(1)
-        f = features(closed.model, z.float().unsqueeze(1))[:, 0].double()
-        precision = torch.linalg.inv(closed.covariance())
-        far = trust.mahalanobis(f, closed.means, precision)
+        f = closed.whiten(features(closed.model, z.float().unsqueeze(1))[:, 0])
+        means = closed.whiten(closed.means)
+        far = trust.mahalanobis(f, means)
         if self.memory is None:
-            near = trust.relative_mahalanobis(f, closed.means, precision)
+            near = trust.relative_mahalanobis(f, means)
         else:
             near = trust.energy(logits, self.temperature)
         return torch.stack([near.double(), far.double()], 1)
@@ -311,10 +311,8 @@ class Model:
         members: list[Any] = [self.learner]
         if isinstance(self.learner, Anchored):
             members = [self.learner.tpc, self.learner.anchor]
-            self.learner.still.head.weight = nn.Parameter(
-                head.weight.new_zeros(len(stays), self.network.n_features)
-            )
-            self.learner.still.head.out_features = len(stays)
+            still = self.learner.still.head
+            still.weight, still.out_features = nn.Parameter(still.weight.detach()[: len(stays)]), len(stays)
         for member in members:
             member.known = {new for new, label in enumerate(stays) if label in member.known}
             if isinstance(member, (SLDA, NCM)):
@@ -325,7 +323,7 @@ class Model:
         closed = self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
         if not isinstance(closed, SLDA):
             return
-        f, y = torch.empty(0, self.network.n_features), torch.empty(0, dtype=torch.long)
+        f, y = closed.sums[:0], torch.empty(0, dtype=torch.long)
         slots = self.memory.slots(TRAIN) if self.memory is not None else torch.empty(0)
         if self.memory is not None and len(slots):
             f = features(closed.model, self._stored(slots).float().unsqueeze(1))[:, 0]

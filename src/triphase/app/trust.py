@@ -221,26 +221,26 @@ def cosine(features: Tensor, means: Tensor) -> Tensor:
     return (F.normalize(features, dim=1) @ F.normalize(means, dim=1).T).amax(1)
 
 
-def mahalanobis(features: Tensor, means: Tensor, precision: Tensor) -> Tensor:
-    """(n,): minus the squared distance to the nearest class mean, under one precision (D, D) for all classes.
+def mahalanobis(features: Tensor, means: Tensor) -> Tensor:
+    """(n,): minus the squared distance to the nearest class mean, of whitened features (`SLDA.whiten`).
 
-    >>> mahalanobis(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.eye(2))
+    >>> mahalanobis(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
     tensor([-4.])
     """
-    f, m, fp, mp = _centred(features, means, precision)
-    return -((fp * f).sum(1, keepdim=True) - 2 * fp @ m.T + (mp * m).sum(1)).amin(1)
+    f, m = _centred(features, means)
+    return -(f.square().sum(1, keepdim=True) - 2 * f @ m.T + m.square().sum(1)).amin(1)
 
 
-def relative_mahalanobis(features: Tensor, means: Tensor, precision: Tensor) -> Tensor:
+def relative_mahalanobis(features: Tensor, means: Tensor) -> Tensor:
     """(n,): how much nearer, in squared distance, features are to a class mean than to the mean of all classes.
 
     What makes an image unusual in itself lengthens both distances and cancels (after Ren et al., 2021).
 
-    >>> relative_mahalanobis(torch.tensor([[1.0, 9.0]]), torch.tensor([[-1.0, 0.0], [1.0, 0.0]]), torch.eye(2))
+    >>> relative_mahalanobis(torch.tensor([[1.0, 9.0]]), torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))
     tensor([1.])
     """
-    _, m, fp, mp = _centred(features, means, precision)
-    return (2 * fp @ m.T - (mp * m).sum(1)).amax(1)
+    f, m = _centred(features, means)
+    return (2 * f @ m.T - m.square().sum(1)).amax(1)
 
 
 def nearest(features: Tensor, stored: Tensor, k: int = 1) -> Tensor:
@@ -383,11 +383,10 @@ def _lower_bound(lost: int, gained: int, n: int) -> float:
     return drop - Z_95 * math.sqrt((p_lost + p_gained - drop**2) / (n + 2))
 
 
-def _centred(features: Tensor, means: Tensor, precision: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Features and means around the mean of all classes, and both times the precision."""
+def _centred(features: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
+    """Both around the mean of all classes, where squares are small and differences exact."""
     centre = means.mean(0)
-    f, m = features - centre, means - centre
-    return f, m, f @ precision, m @ precision
+    return features - centre, means - centre
 
 
 def _parts(of: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:

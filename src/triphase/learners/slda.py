@@ -43,11 +43,9 @@ class SLDA:
         self.settings = {"learner": "slda", "seed": seed, "pretrained": pretrained, "shrinkage": shrinkage}
         self.known: set[int] = set()
         self.course = Course()
-        D = model.n_features
-        self.products = torch.zeros(D, D, dtype=torch.float64)  # sum of f f^T
-        self.sums = torch.zeros(model.n_classes, D, dtype=torch.float64)
+        self.products = torch.zeros(0, 0, dtype=torch.float64)  # sum of f f^T, (D, D) once there are features
+        self.sums = torch.zeros(model.n_classes, 0, dtype=torch.float64)
         self.n = torch.zeros(model.n_classes, dtype=torch.float64)
-        self.W, self.b = self._solve()
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Add the features to the sums, and solve."""
@@ -61,12 +59,14 @@ class SLDA:
 
     def add(self, f: Tensor, y: Tensor, weight: float = 1.0) -> None:
         """Count features (n, D) of classes y; a weight of -1 takes them out again."""
-        f = f.double()
+        f, D = f.double(), f.shape[1]
+        if len(self.products) == 0:
+            self.products, self.sums = self.products.new_zeros(D, D), self.sums.new_zeros(len(self.n), D)
         n = max(len(self.n), self.model.n_classes, int(y.max()) + 1)
         self.products = self.products + weight * f.T @ f
         self.sums = longer(self.sums, n).index_add(0, y, f, alpha=weight)
         self.n = longer(self.n, n).index_add(0, y, torch.ones(len(y), dtype=torch.float64), alpha=weight)
-        self.W, self.b = self._solve()
+        self._solve()
 
     def rebuild(self, f: Tensor, y: Tensor) -> None:
         """Replace the spread within classes by that of some samples; counts and means stay as they are."""
@@ -77,7 +77,7 @@ class SLDA:
         weight = float(self.n.sum()) / max(len(f), 1)
         means = self.means
         self.products = weight * spread + (means * self.n.unsqueeze(1)).T @ means
-        self.W, self.b = self._solve()
+        self._solve()
 
     def logits(self, z: Tensor) -> Tensor:
         """Log-likelihood of each class, up to what all classes share."""
@@ -87,7 +87,9 @@ class SLDA:
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
         state = learner_state(self.settings, self.model, None, self.known, self.course)
-        return state | {"statistics": {"products": self.products, "sums": self.sums, "n": self.n}}
+        rows, columns = torch.tril_indices(*self.products.shape)  # it is symmetric, and the solver reads this half
+        half = self.products[rows, columns]
+        return state | {"statistics": {"products": half, "sums": self.sums, "n": self.n}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
@@ -95,19 +97,22 @@ class SLDA:
         if self.known:
             learn_blocks(self.model, llf=False, csf=False)
         statistics = state["statistics"]
-        self.products, self.sums, self.n = statistics["products"], statistics["sums"], statistics["n"]
-        self.W, self.b = self._solve()
+        self.sums, self.n = statistics["sums"], statistics["n"]
+        D = self.sums.shape[1]
+        rows, columns = torch.tril_indices(D, D)
+        self.products = self.sums.new_zeros(D, D)
+        self.products[rows, columns] = self.products[columns, rows] = statistics["products"]
+        self._solve()
 
     @property
     def means(self) -> Tensor:
         """(n_classes, D)"""
         return self.sums / self.n.clamp(min=1).unsqueeze(1)
 
-    def _solve(self) -> tuple[Tensor, Tensor]:
-        """W_c = Sigma^-1 mu_c and b_c = - mu_c Sigma^-1 mu_c / 2."""
-        means = self.means
-        W = torch.linalg.solve(self.covariance(), means.T).T
-        return W.float(), -(means * W).sum(1).float() / 2
+    def whiten(self, f: Tensor) -> Tensor:
+        """(n, D): coordinates in which Sigma is the identity, so that squared distances are Mahalanobis's."""
+        white: Tensor = torch.linalg.solve_triangular(self.factor, f.double().T, upper=False)
+        return white.T
 
     def covariance(self) -> Tensor:
         """Sigma, (D, D)."""
@@ -117,3 +122,11 @@ class SLDA:
         if scale <= 1e-12:  # one image of each class has no spread of its own
             scale = within.new_ones(())
         return (1 - self.shrinkage) * within + self.shrinkage * scale * torch.eye(D, dtype=torch.float64)
+
+    def _solve(self) -> None:
+        """W_c = Sigma^-1 mu_c and b_c = - mu_c Sigma^-1 mu_c / 2."""
+        if len(self.products) == 0:
+            return
+        self.factor = torch.linalg.cholesky(self.covariance())
+        W = torch.cholesky_solve(self.means.T, self.factor).T
+        self.W, self.b = W.float(), -(self.means * W).sum(1).float() / 2
