@@ -149,10 +149,11 @@ def recipes(benchmark: Benchmark, options: Options, source: Stream, capacity: in
     if benchmark.name not in BENCHMARKS and len(source.experiences) > 1:
         n_mbe, n_mbr = minibatch_ratio(len(source.experiences[1].images), capacity, first.n_mbe)
         rest = replace(rest, n_mbe=n_mbe, n_mbr=n_mbr)
-    if capacity == 0:
-        rest = replace(rest, n_mbe=rest.n_mbe + rest.n_mbr, n_mbr=0)
-    changes = {name: value for name in ("n_mbe", "n_mbr") if (value := getattr(options, name)) is not None}
-    return first, replace(rest, **changes)
+    given = {name: value for name in ("n_mbe", "n_mbr") if (value := getattr(options, name)) is not None}
+    if capacity == 0 and "n_mbe" in given:
+        given.setdefault("n_mbr", 0)
+    rest = replace(rest, **given)
+    return first, replace(rest, n_mbe=rest.n_mbe + rest.n_mbr, n_mbr=0) if capacity == 0 else rest
 
 
 def minibatch_ratio(n_s: int, n_replay: int, n_mb: int) -> tuple[int, int]:
