@@ -14,9 +14,9 @@ from triphase import state as files
 from triphase.bench.benchmarks import BENCHMARKS, Benchmark, find
 from triphase.bench.registry import LEARNERS
 from triphase.bench.run import Report
-from triphase.bench.setup import Options, Setup, make_stream, minibatch_ratio, prepare, recipes
+from triphase.bench.setup import Options, Setup, _weights, make_stream, minibatch_ratio, prepare, recipes
 from triphase.bench.streams import class_order
-from triphase.errors import BadData, InvalidValue, Mismatch
+from triphase.errors import BadData, InvalidValue, Mismatch, TriphaseWarning
 from triphase.learners import BiC
 from triphase.testing import tiny_model
 
@@ -455,3 +455,10 @@ def test_no_epochs_without_a_run_that_had_them_is_refused() -> None:
                 first=replace(setup.first, epochs=first),
                 rest=replace(setup.rest, epochs=rest),
             )
+
+
+def test_missing_weights_are_not_passed_over_in_silence(tmp_path: Path) -> None:
+    with pytest.warns(TriphaseWarning, match=r"mobilenet_v1_folded.safetensors is not in .*starts at random"):
+        assert _weights(BENCHMARKS["core50-41"], Options(), tmp_path) is None
+    assert _weights(BENCHMARKS["core50-41"], Options(backbone="resnet18"), tmp_path) is None
+    assert _weights(BENCHMARKS["cifar100-11"], Options(), tmp_path) is None

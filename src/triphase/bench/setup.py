@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from triphase.data import sources
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, class_incremental, joint, per_class, stream
-from triphase.errors import BadData, InvalidValue
+from triphase.errors import BadData, InvalidValue, TriphaseWarning
 from triphase.learners import TPC, Learner
 from triphase.models import SplitClassifier, build, rebuild_batchnorm
 
@@ -246,9 +247,18 @@ def _default_options(benchmark: Benchmark, options: Options) -> dict[str, Any]:
 
 def _weights(benchmark: Benchmark, options: Options, data: Path) -> Path | None:
     """The file of pre-trained weights: the one named, or the benchmark's own if it is in the data folder."""
-    own = options.backbone in (None, benchmark.backbone) and benchmark.weights
+    if options.weights is not None or not benchmark.weights or options.backbone not in (None, benchmark.backbone):
+        return options.weights
     found = data / benchmark.weights
-    return found if options.weights is None and own and found.exists() else options.weights
+    if not found.exists():
+        warnings.warn(
+            f"{benchmark.name} is meant for pre-trained weights, and {benchmark.weights} is not in {data}: the "
+            "network starts at random, and llf stays so. `triphase data` says where to get the file.",
+            TriphaseWarning,
+            stacklevel=2,
+        )
+        return None
+    return found
 
 
 def _digest(path: Path) -> str:
