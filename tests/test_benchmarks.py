@@ -302,8 +302,8 @@ def test_without_replay_the_whole_minibatch_is_new() -> None:
     stream = make_stream(digits, Options(), Path(), 8)
     _, rest = recipes(BENCHMARKS["core50-41"], Options(), stream, 0)
     assert (rest.n_mbe, rest.n_mbr) == (256, 0)
-    for given, n_mbe in ((Options(n_mbe=42, n_mbr=214), 256), (Options(n_mbe=42), 42)):
-        _, rest = recipes(BENCHMARKS["core50-41"], given, stream, 0)
+    for composition, n_mbe in ((Options(n_mbe=42, n_mbr=214), 256), (Options(n_mbe=42), 42)):
+        _, rest = recipes(BENCHMARKS["core50-41"], composition, stream, 0)
         assert (rest.n_mbe, rest.n_mbr) == (n_mbe, 0)
 
 

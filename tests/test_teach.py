@@ -462,6 +462,22 @@ def test_forget_everywhere_leaves_nothing_of_a_class_under_any_of_its_names(worl
     assert done("evaluate", world.base, world.test, "--json").document()["accuracy"] >= 0.9
 
 
+def test_forget_everywhere_removes_versions_that_knew_nothing_else(world: World, tmp_path: Path) -> None:
+    model, alone, both = tmp_path / "grown", tmp_path / "alone", tmp_path / "both"
+    shutil.copytree(world.one / "red", alone / "vermilion")
+    shutil.copytree(world.one / "blue", both / "blue")
+    shutil.copytree(world.one / "green", both / "green")
+    done("teach", model, alone, *SMALL)
+    done("teach", model, both, "--force")
+    done("forget", model, "vermilion", "--everywhere")
+    assert traces(model, "vermilion") == [] and versions(model) == [2]
+    assert_unknown(model, "vermilion", 2)
+    answer = triphase("undo", model)
+    assert answer.status == 1 and "no longer kept" in answer.err
+    done("teach", model, world.two, "--force")
+    assert versions(model) == [2, 3]
+
+
 def test_forget_refuses_what_it_cannot_do(world: World) -> None:
     before = content(world.base)
     answer = triphase("forget", world.base, "pink")

@@ -171,17 +171,14 @@ def unteach(
 
 def _forget_everywhere(store: Store, name: str) -> Version:
     called = _called(store, name)
-    for names, gone in called.items():
-        if gone == set(names):
-            raise InvalidValue(
-                f"{name} is the only class of an older version: teach with --keep 1 first, then forget."
-            )
     aliases = _aliases(store, name)
 
-    def without(state: dict[str, Any], info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def without(state: dict[str, Any], info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
         gone = called.get(tuple(state["app"]["names"]))
         if not gone:
             return state, info
+        if gone == set(state["app"]["names"]):  # an older version that knew nothing else
+            return None
         model = Model.from_state(state)
         for alias in sorted(gone):
             model.forget(alias)

@@ -20,7 +20,7 @@ import platform
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
@@ -38,6 +38,7 @@ FORMAT = 1
 OURS = ("CURRENT", "LOCK", "history.jsonl", "parts", "versions", "work")
 Info = dict[str, Any]
 Event = dict[str, Any]
+Transform = Callable[[State, Info], tuple[Mapping[str, Any], Mapping[str, Any]] | None]
 
 
 @dataclass(frozen=True)
@@ -193,25 +194,22 @@ class Store:
                 version = self._version(version.parent)
                 kept.append(version.number)
             gone = [number for number in numbers if number not in kept]
-            pointer = self._pointer()
-            if gone and pointer is not None and gone[-1] > pointer.highest:  # a publisher died before the last step
-                self._write_pointer(replace(pointer, highest=gone[-1]))
-            for number in gone:
-                _remove(self._version_file(number))
+            self._drop(gone)
             self._sweep()
         return gone
 
     def rewrite(
         self,
-        transform: Callable[[State, Info], tuple[Mapping[str, Any], Mapping[str, Any]]],
+        transform: Transform,
         events: Callable[[Event], Event],
         event: Mapping[str, Any],
     ) -> Version:
         """Change every version that is kept, and every event of the past; of what was there before nothing stays.
 
-        Both functions must give back unchanged what they have changed already: after a crash, the same call again
-        finishes the work. The version in use is changed last: once it is, only removing remains, which any writer
-        does. An interrupted lesson in `work` goes, too.
+        A version of which `transform` leaves nothing (None) is removed, unless it is in use. Both functions must
+        give back unchanged what they have changed already: after a crash, the same call again finishes the work.
+        The version in use is changed last: once it is, only removing remains, which any writer does. An interrupted
+        lesson in `work` goes, too.
         """
         event = _plain(event)
         self._find(None)
@@ -414,11 +412,23 @@ class Store:
             raise
         return parts
 
-    def _rewrite_version(
-        self, number: int, transform: Callable[[State, Info], tuple[Mapping[str, Any], Mapping[str, Any]]]
-    ) -> Version:
+    def _drop(self, numbers: Sequence[int]) -> None:
+        """Remove versions, ascending; their numbers are never used again."""
+        pointer = self._pointer()
+        if (
+            numbers and pointer is not None and numbers[-1] > pointer.highest
+        ):  # a publisher died before the last step
+            self._write_pointer(replace(pointer, highest=numbers[-1]))
+        for number in numbers:
+            _remove(self._version_file(number))
+
+    def _rewrite_version(self, number: int, transform: Transform) -> Version:
         state, version = self.load(number)
-        changed_state, changed_info = transform(state, _plain(version.info))
+        result = transform(state, _plain(version.info))
+        if result is None:
+            self._drop([number])
+            return version
+        changed_state, changed_info = result
         changed = replace(version, info=_plain(changed_info), parts=self._write_parts(changed_state))
         if changed != version:
             self._write_version(changed)
