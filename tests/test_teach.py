@@ -694,6 +694,24 @@ def test_killed_at_any_instant_the_same_command_ends_the_same(
     assert [event["event"] for event in Store(world.base).history()].count("taught") == 2
 
 
+def test_the_first_lesson_may_be_quick_and_goes_on_after_a_crash_with_the_options_it_had(
+    world: World, nursery: Nursery, tmp_path: Path
+) -> None:
+    model, folder = tmp_path / "new", world.one
+    told = nursery.run("teach", model, folder, *SMALL, "--quick", deed="replaced", name="index.json", n=2)
+    assert versions(model) == [1], told
+    assert done("evaluate", model, folder, "--json").document()["accuracy"] >= 0.9
+    answer = triphase("undo", model)
+    assert answer.status == 1 and "is the first: nothing to undo" in answer.err
+    other = triphase("teach", model, world.two)
+    assert other.status == 1 and "not all its photos are in" in other.err
+    refused = triphase("teach", model, folder, "--memory", "60")
+    assert refused.status == 1 and "made with memory 120" in refused.err
+    done("teach", model, folder)
+    assert [event["event"] for event in Store(model).history()] == ["glanced", "taught"]
+    assert_same_state(model, world.base)
+
+
 def test_photos_that_changed_meanwhile_start_the_lesson_again(world: World, nursery: Nursery) -> None:
     fresh = world.base.with_name("fresh")
     shutil.copytree(world.base, fresh)

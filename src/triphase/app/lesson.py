@@ -209,7 +209,7 @@ class _Lesson:
         resumed, started_again = self._continue(model, photos)
         notes += started_again
         glanced = resumed or self.plan.pending == set(photos.ids.tolist())
-        if self.quick and self.state is not None and not glanced:
+        if self.quick and not glanced:
             self._glance(model, experience, names, recipe, before, old)
         self._learn(model, experience, names, recipe)
         return self._judge(model, experience, before, old, notes)
@@ -403,7 +403,9 @@ def _base(store: Store) -> tuple[State | None, frozenset[int]]:
         return None, frozenset()
     state, version = store.load()
     pending = frozenset(state["taught"]["pending_ids"].tolist())
-    while len(state["taught"]["pending_ids"]) and version.parent is not None:
+    while len(state["taught"]["pending_ids"]):
+        if version.parent is None:  # half of the first lesson: it goes on from nothing
+            return None, pending
         state, version = store.load(version.parent)
     return state, pending
 
@@ -412,9 +414,9 @@ def _agreed(store: Store, state: State | None, given: dict[str, Any]) -> Options
     """The options of the model; what was said at its first lesson cannot be changed."""
     wanted = Options(**given)
     current = store.current()
-    if state is None or current is None:
+    if current is None:
         return wanted
-    saved = Options(**state["app"]["options"])
+    saved = Options(**(state or store.load()[0])["app"]["options"])
     for name, value in given.items():
         was = current.info["image_size"] if name == "image_size" else getattr(saved, name)
         same = (
