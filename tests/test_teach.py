@@ -489,6 +489,23 @@ def test_forget_refuses_what_it_cannot_do(world: World) -> None:
     assert answer.status == 1 and "is the only class" in answer.err
 
 
+def test_unteach_also_thins_the_aggregates_of_a_model_that_stores_no_sample(world: World, tmp_path: Path) -> None:
+    model, some = tmp_path / "new", tmp_path / "some"
+    done("teach", model, world.one, *SMALL, "--replay", "none")
+    before = Model.from_state(Store(model).load()[0]).moments
+    photos = sorted((world.one / "red").iterdir())[:3]
+    (some / "red").mkdir(parents=True)
+    for photo in photos:
+        shutil.copy(photo, some / "red")
+    done("unteach", model, some)
+    after = Model.from_state(Store(model).load()[0])
+    red = after.names.index("red")
+    for was, now in zip(before, after.moments, strict=True):
+        gone = was.n - now.n
+        assert gone[red] == 3 and gone.sum() == 3
+        torch.testing.assert_close(now.mean, was.mean)
+
+
 def test_a_renamed_class_keeps_what_it_learned(world: World) -> None:
     answer = done("rename", world.base, "red", "rouge")
     assert "red is called rouge in version 2" in answer.out

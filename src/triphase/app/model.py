@@ -217,10 +217,13 @@ class Model:
         gathered = [trust.moments(column, y, len(self.names)) for column in scores.unbind(1)]
         known = self.moments or [trust.moments(column[:0], y[:0], 0) for column in scores.unbind(1)]
         self.moments = [trust.merged(a, b) for a, b in zip(known, gathered, strict=True)]
-        pairs = zip(self.moments, ACCEPT[len(self.moments)], strict=True)
-        self.thresholds = [trust.threshold_from_moments(m, accept) for m, accept in pairs]
+        self._fit()
 
     def _fit(self) -> None:
+        """Temperature and thresholds, from the exemplars or from the aggregates."""
+        if self.moments:
+            pairs = zip(self.moments, ACCEPT[len(self.moments)], strict=True)
+            self.thresholds = [trust.threshold_from_moments(m, accept) for m, accept in pairs]
         z, y = self.exemplars()
         self.exemplar_right = torch.empty(0, dtype=torch.bool)
         if len(z):
@@ -290,6 +293,8 @@ class Model:
             closed.add(f, labels[counted], weight=-1.0)
         if self.memory is not None:
             self.memory.discard(ids)
+        self.moments = [trust.fewer(m, labels) for m in self.moments]
+        self._fit()
         left = set(self.taught.values())
         for name in [self.names[label] for label in labels.unique().tolist() if label not in left]:
             self.forget(name)

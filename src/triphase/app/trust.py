@@ -307,6 +307,17 @@ def merged(a: Moments, b: Moments) -> Moments:
     return Moments(n_a + n_b, mean_a + gap * n_b / n, squares, cubes)
 
 
+def fewer(of: Moments, y: Tensor) -> Moments:
+    """Without some images of classes y: what they scored is not known, so the rest keeps its mean and shape.
+
+    >>> fewer(moments(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]), 2), torch.tensor([0])).n.tolist()
+    [1.0, 1.0]
+    """
+    gone = torch.bincount(y.cpu(), minlength=len(of.n))[: len(of.n)]
+    share = ((of.n - gone) / of.n.clamp(min=1)).clamp(min=0)
+    return Moments(of.n * share, of.mean, of.squares * share, of.cubes * share)
+
+
 def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
     """As `threshold` where only moments were kept, every class counting alike.
 
