@@ -71,7 +71,7 @@ def _setting(entry: Entry) -> str:
 
 def _orders(entries: Sequence[Entry], reference: Entry) -> str:
     orders = reference.orders
-    text = "One class order" if len(orders) == 1 else "Mean and standard deviation over class orders"
+    text = "One class order:" if len(orders) == 1 else "Mean and standard deviation over class orders"
     text += " " + ", ".join(map(str, orders))
     others = [f"{e.title}: {', '.join(map(str, e.orders))}" for e in entries if e.orders != orders]
     return text + (f" ({'; '.join(others)})" if others else "") + "."

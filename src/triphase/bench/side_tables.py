@@ -12,6 +12,7 @@ from triphase.bench.gather import DEFAULTS, Entry, Gathered
 from triphase.bench.names import benchmark_title, rank, title_of
 from triphase.bench.notes import conditions
 from triphase.bench.paired import Difference, Interval, difference
+from triphase.bench.registry import LEARNERS
 from triphase.bench.tables import (
     METRICS,
     Cell,
@@ -85,13 +86,12 @@ def ablation(gathered: Gathered) -> Table | None:
 
 
 def differences(gathered: Gathered) -> Table:
-    """Every learner and ablation minus TPC on the same occasions, in points, with 95 % intervals."""
+    """Every learner and ablation minus TPC, then every learner minus Anchored, in points, with 95 % intervals."""
     rows, records = [], []
     for benchmark in gathered.benchmarks:
-        for entry in gathered.of(benchmark):
-            reference = reference_of(gathered, entry)
-            found = {m: difference(entry, reference, m) for m in ("amca", "final")} if reference else {}
-            if reference is None or not found["final"]:
+        for entry, reference in _pairs(gathered, benchmark):
+            found = {m: difference(entry, reference, m) for m in ("amca", "final")}
+            if not found["final"]:
                 continue
             under = f"minus {reference.title}" if reference.title != title_of("tpc", "") else ""
             cells = [Cell(benchmark_title(benchmark)), Cell(entry.title, under), Cell(str(found["final"].n))]
@@ -108,6 +108,16 @@ def differences(gathered: Gathered) -> Table:
         "classes drawn anew 4000 times, the same for both; with few orders it understates the spread between them."
     )
     return Table("paired", "Paired differences to TPC", caption, header, rows, records)
+
+
+def _pairs(gathered: Gathered, benchmark: str) -> list[tuple[Entry, Entry]]:
+    """What is compared with what: all with TPC, and learners as they are also with the recipe, if it was run."""
+    entries = gathered.of(benchmark)
+    pairs = [(entry, reference) for entry in entries if (reference := reference_of(gathered, entry)) is not None]
+    recipe = gathered.get(benchmark, "anchored")
+    if recipe is not None:
+        pairs += [(entry, recipe) for entry in entries if entry.compared and entry is not recipe]
+    return pairs
 
 
 def reference_of(gathered: Gathered, entry: Entry) -> Entry | None:
@@ -168,7 +178,9 @@ def what_was_run(gathered: Gathered) -> Table:
             seeds = sorted({run.occasion[1] for run in entry.runs})
             csf_lr = rest["lr"] if rest["csf_lr"] is None else rest["csf_lr"]
             values: list[Any] = [benchmark_title(benchmark), entry.title, _list(entry.orders), _list(seeds)]
-            values += [rest["lr"], csf_lr, rest["epochs"], f"{rest['n_mbe']}:{rest['n_mbr']}"]
+            how = [rest["lr"], csf_lr, rest["epochs"], f"{rest['n_mbe']}:{rest['n_mbr']}"]
+            closed = entry.learner in LEARNERS and LEARNERS[entry.learner].lr == "unused"
+            values += ["–"] * 4 if closed else how
             values += [memory["capacity"] if memory else 0, _options(entry)]
             records.append(dict(zip(names, values, strict=True)))
     rows = [[Cell(str(record[name])) for name in names] for record in records]
