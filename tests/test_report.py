@@ -434,7 +434,7 @@ def test_learners_are_also_compared_with_the_recipe(tmp_path: Path) -> None:
     runs = [make(name, a) for name, a in (("tpc", 0.5), ("ar1", 0.4), ("anchored", 0.6), ("joint", 0.8))]
     runs.append(make("tpc", 0.3, bc="none"))
     table = differences(gather([write(tmp_path / "runs", *runs)]))
-    found = {row[1].text: row[6].text for row in table.rows if row[1].under == "minus Anchored"}
+    found = {row[1].text: row[6].text for row in table.rows if row[1].under == "minus Anchored TPC"}
     assert found == {"TPC": "−10.00", "AR1": "−20.00", "Joint training": "+20.00"}
 
 

@@ -25,6 +25,7 @@ from triphase.bench.side_tables import reference_of
 INK = "#24292f"  # of text and axes; a page puts its own colour in its place
 COLOURS = {
     "tpc": "#8b4fd9",
+    "anchored": "#4b1a8f",
     "ar1": "#e0861a",
     "bic": "#1f9d61",
     "derpp": "#2f80d8",
@@ -36,7 +37,7 @@ COLOURS = {
     "joint": "#808890",
 }
 NEW_COLOURS = ("#5a5fe0", "#c0407a", "#3f8f8a", "#b5651d")  # of learners that come later
-MARKERS = {"tpc": "o", "ar1": "s", "bic": "^", "derpp": "D", "replay": "v", "finetune": "x"}
+MARKERS = {"tpc": "o", "anchored": "p", "ar1": "s", "bic": "^", "derpp": "D", "replay": "v", "finetune": "x"}
 MARKERS |= {"ncm": "P", "slda": "*", "ranpac": "h"}
 PHASES = {
     "start": "#9aa3ad",

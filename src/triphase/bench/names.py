@@ -10,6 +10,7 @@ TITLES = {
     "bic": "BiC",
     "derpp": "DER++",
     "tpc": "TPC",
+    "anchored": "Anchored TPC",
     "replay": "Replay",
     "finetune": "Fine-tuning",
     "ncm": "NCM",
