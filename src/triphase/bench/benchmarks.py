@@ -122,7 +122,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     )
 }
 
-_PHOTOS = Recipe(epochs=4, lr=0.1, n_mbe=128, augment="flip")
+_PHOTOS = Recipe(epochs=4, lr=0.03, n_mbe=128, augment="flip")
 _DEFAULTS: dict[str, dict[str, Any]] = {  # of DATASET:A/B-C
     "digits": {"backbone": "small_cnn", "image_size": 8, "memory": 100, "first": BENCHMARKS["digits-5"].first},
     "cifar100": {"backbone": "efficientnet_lite0", "image_size": 96, "memory": 1000, "first": _PHOTOS},
@@ -154,7 +154,7 @@ def find(name: str) -> Benchmark:
         dataset=match[1],
         shape=shape,
         rest=_DEFAULTS[match[1]]["first"],
-        lr_grid=(0.3, 0.1, 0.03),
+        lr_grid=(0.1, 0.03, 0.01),
         repetition=bool(match[2]),
         evaluation="all" if match[2] else "seen",  # as the paper evaluates NIC
         **_DEFAULTS[match[1]],
