@@ -217,8 +217,10 @@ class _Run:
                 "phase": step.phase,
             }
             event |= {"epoch": step.epoch, "epochs": step.epochs, "step": step.step, "steps": step.steps}
-            loss = float(step.loss)
-            event |= {"loss": loss if math.isfinite(loss) else None, "lr": step.lr}
+            event |= {"loss": _finite(step.loss), "lr": step.lr}
+            if last and isinstance(s := self.settings.get("s"), float):  # of TPC: how far its rows overshoot
+                sigma = self.learner.model.head.weight.detach().std(1, correction=0)
+                event |= {"peak_sigma_over_s": _finite(sigma.max() / s)}
             self._emit(event, log=last, live=self.report.profile)
             self.drawn_at = now
         if now - self.saved_at >= self.save_every:
@@ -361,6 +363,12 @@ def _describe_memory(learner: Learner) -> dict[str, Any] | None:
         "seed": memory.seed,
         "dtype": str(memory.dtype),
     }
+
+
+def _finite(number: Tensor) -> float | None:
+    """A number as JSON knows it."""
+    value = float(number)
+    return value if math.isfinite(value) else None
 
 
 def _versions() -> dict[str, str]:
