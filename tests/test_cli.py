@@ -298,9 +298,9 @@ def test_the_terminal_shows_the_phase_and_each_class() -> None:
     step = {"experience": 2, "phase": "II", "epoch": 1, "epochs": 2, "step": 1, "steps": 2, "loss": 0.25, "lr": 0.1}
     step |= {"images_per_second": 1234.5, "shares": {"data": 0.25, "csf": 0.75}}
     show.watch({"event": "step", **step})
-    lines = "\n".join("".join(segment.text for segment in line) for line in show.console.render_lines(show._draw()))
+    lines = "\n".join("".join(segment.text for segment in line) for line in show.console.render_lines(show.draw()))
     assert "experience 2/5, 9 images: cat, dog" in lines
     assert "Phase II" in lines and "epoch 1/2" in lines and "loss 0.250" in lines
     assert "50.0 %" in lines
     show.watch({"event": "epoch", **step, "loss": None})
-    assert "not finite" in str(show.console.render_lines(show._draw()))
+    assert "not finite" in str(show.console.render_lines(show.draw()))

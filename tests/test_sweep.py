@@ -360,7 +360,7 @@ def test_the_board_shows_what_runs_and_tells_news_once() -> None:
     board = Board(quiet=True)
     with board.console.capture():
         board.watch(standing)
-    lines = "\n".join("".join(s.text for s in line) for line in board.console.render_lines(board._draw()))
+    lines = "\n".join("".join(s.text for s in line) for line in board.console.render_lines(board.draw()))
     assert "1/4" in lines and "75.0 %" in lines and "50 %" in lines and three.title in lines
     assert "1 of 4 runs, about 1 h 30 min left, 1 failed" in lines
 

@@ -634,11 +634,11 @@ def test_help_begins_with_what_most_people_need() -> None:
 
 def test_the_terminal_shows_how_far_a_lesson_is() -> None:
     progress = Progress(quiet=True)
-    assert "Preparing" in str(progress._draw())
+    assert "Preparing" in str(progress.draw())
     progress.watch({"event": "scan", "done": 32, "total": 64})
-    assert "32 of 64 photos" in str(progress._draw()) and str(progress._draw()).count("█") == 12
+    assert "32 of 64 photos" in str(progress.draw()) and str(progress.draw()).count("█") == 12
     progress.watch({"event": "step", "phase": "II", "epoch": 2, "epochs": 4, "step": 1, "steps": 1})
-    assert "Phase II: learning all classes" in str(progress._draw()) and "epoch 2 of 4" in str(progress._draw())
+    assert "Phase II: learning all classes" in str(progress.draw()) and "epoch 2 of 4" in str(progress.draw())
 
 
 # --- interruptions ----------------------------------------------------------------------------------------------

@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import TracebackType
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from triphase.bench.cells import Standing
+from triphase.cli.display import Display
 from triphase.cli.show import percent
 
 BAR = 24
 
 
-class Board:
+class Board(Display):
     """A context in which `watch` draws how far a sweep is."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet)
+        super().__init__(quiet=quiet, per_second=2)
         self._standing: Standing | None = None
         self._told: set[object] = set()
-        self._live = Live(console=self.console, get_renderable=self._draw, refresh_per_second=2, transient=True)
-
-    def __enter__(self) -> Board:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.console.is_terminal:
-            self._live.stop()
 
     def watch(self, standing: Standing) -> None:
         """Take note; what is new is told once."""
@@ -45,9 +32,9 @@ class Board:
         for key, line in [*lines.items(), *((warning, warning) for warning in standing.warnings)]:
             if key not in self._told:
                 self._told.add(key)
-                self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+                self.tell(line)
 
-    def _draw(self) -> RenderableType:
+    def draw(self) -> RenderableType:
         standing = self._standing
         if standing is None:
             return Text("preparing", style="dim")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
-from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
+from triphase.cli.display import Display
 from triphase.cli.show import bar
 
 PHASES = {
@@ -18,24 +16,12 @@ PHASES = {
 }
 
 
-class Progress:
+class Progress(Display):
     """A context in which `watch` draws the scanning of photos and the phases of a lesson."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet)
+        super().__init__(quiet=quiet)
         self._stage, self._share, self._detail = "", 0.0, ""
-        self._live = Live(console=self.console, get_renderable=self._draw, refresh_per_second=8, transient=True)
-
-    def __enter__(self) -> Progress:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.console.is_terminal:
-            self._live.stop()
 
     def watch(self, event: dict[str, Any]) -> None:
         """Take note of an event; the terminal is redrawn at its own pace."""
@@ -50,21 +36,18 @@ class Progress:
             epoch = f"epoch {event['epoch']} of {event['epochs']}"
             self._enter(PHASES.get(event["phase"], event["phase"]), share, epoch)
         elif kind == "corrected":
-            self._tell(f"{count(event['images'], 'photo')} moved to another class.")
+            self.tell(f"{count(event['images'], 'photo')} moved to another class.")
         elif kind == "resumed":
-            self._tell("Continuing the lesson that was interrupted.")
+            self.tell("Continuing the lesson that was interrupted.")
         elif kind == "glanced":
-            self._tell(f"Version {event['version']} is in use already; it will be improved now.")
+            self.tell(f"Version {event['version']} is in use already; it will be improved now.")
 
     def _enter(self, stage: str, share: float, detail: str) -> None:
         if stage != self._stage and not self.console.is_terminal:
-            self._tell(stage)
+            self.tell(stage)
         self._stage, self._share, self._detail = stage, share, detail
 
-    def _tell(self, line: str) -> None:
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-    def _draw(self) -> Text:
+    def draw(self) -> Text:
         if not self._stage:
             return Text("Preparing", style="dim")
         return Text.assemble((f"{self._stage:<34}", "bold"), f" {bar(self._share)} ", (self._detail, "dim"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+from triphase.cli.display import Display
 
 BAR = 24
 
@@ -35,28 +35,16 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
-class Show:
+class Show(Display):
     """A context in which `watch` draws what a run does."""
 
     def __init__(self, title: str, *, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet)
+        super().__init__(quiet=quiet)
         self.title = title
         self._event: dict[str, Any] = {}
         self._begin: dict[str, Any] = {"experience": 1, "of": 1, "classes": [], "images": 0}
         self._accuracy: dict[str, float | None] = {}
         self._since = time.monotonic()
-        self._live = Live(console=self.console, get_renderable=self._draw, refresh_per_second=8, transient=True)
-
-    def __enter__(self) -> Show:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.console.is_terminal:
-            self._live.stop()
 
     def watch(self, event: dict[str, Any]) -> None:
         """Take note of an event; the terminal is redrawn at its own pace."""
@@ -70,11 +58,11 @@ class Show:
             where = f"experience {event['experience']}/{self._begin['of']}"
             seconds = time.monotonic() - self._since
             line = f"{self.title}  {where}  accuracy {percent(event['accuracy'])}  {seconds:.0f} s"
-            self.console.print(line, highlight=False)
+            self.tell(line)
         elif kind == "resumed":
-            self.console.print(f"{self.title}  continuing at experience {event['experience']}", highlight=False)
+            self.tell(f"{self.title}  continuing at experience {event['experience']}")
 
-    def _draw(self) -> RenderableType:
+    def draw(self) -> RenderableType:
         begin, event = self._begin, self._event
         head = Text.assemble(
             (self.title, "bold"),
