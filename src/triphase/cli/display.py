@@ -16,10 +16,8 @@ class Display(ABC):
     """Subclasses take note of events and `draw` how things stand; where there is no terminal, they tell lines."""
 
     def __init__(self, *, quiet: bool, per_second: float = 8) -> None:
-        self.console = Console(stderr=True, quiet=quiet)
-        self._live = Live(
-            console=self.console, get_renderable=self.draw, refresh_per_second=per_second, transient=True
-        )
+        self.console, self.per_second = Console(stderr=True, quiet=quiet), per_second
+        self._live: Live | None = None
 
     @abstractmethod
     def draw(self) -> RenderableType:
@@ -31,11 +29,14 @@ class Display(ABC):
 
     def __enter__(self: Self) -> Self:
         if self.console.is_terminal:
+            self._live = Live(
+                console=self.console, get_renderable=self.draw, refresh_per_second=self.per_second, transient=True
+            )
             self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.console.is_terminal:
+        if self._live is not None:
             self._live.stop()
