@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from triphase.app.store import Event, Info, Store
+from triphase.app.store import FORMAT, Event, Info, Store
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, Mismatch, TriphaseError
 from triphase.randomness import generator
 from triphase.state import State
@@ -508,10 +508,17 @@ def test_newer_format_asks_for_an_upgrade(tmp_path: Path, name: str) -> None:
     store = fill(tmp_path, 1)
     for file in tmp_path.glob(name):
         blob = file.read_bytes()
-        newer = re.sub(rb'("format":\s?"?)1', rb"\g<1>2", blob)
+        newer = re.sub(rb'("format":\s?"?)\d', rb"\g<1>9", blob)
         assert newer != blob
         file.write_bytes(newer)
-    with pytest.raises(Mismatch, match=r"newer triphase \(format 2, this one reads 1\); upgrade"):
+    with pytest.raises(Mismatch, match=r"newer triphase \(format 9, this one reads \d\); upgrade"):
+        store.load()
+
+
+def test_older_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fill(tmp_path, 1)
+    monkeypatch.setattr("triphase.app.store.FORMAT", FORMAT + 1)
+    with pytest.raises(Mismatch, match=rf"older triphase \(format {FORMAT}, .*teach a new model"):
         store.load()
 
 

@@ -34,7 +34,7 @@ from triphase import state as files
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, Mismatch, TriphaseError
 from triphase.state import State
 
-FORMAT = 1
+FORMAT = 2
 OURS = ("CURRENT", "LOCK", "history.jsonl", "parts", "versions", "work")
 Info = dict[str, Any]
 Event = dict[str, Any]
@@ -515,6 +515,12 @@ def _unsealed(blob: bytes, file: Path) -> dict[str, Any]:
         )
     if document.pop("checksum") != _checksum(document):
         raise ValueError("its checksum does not match")
+    if document.get("format", FORMAT) < FORMAT:
+        found = document["format"]
+        raise Mismatch(
+            f"{file} was written by an older triphase (format {found}, this one reads {FORMAT}): teach a new model "
+            "from the photos, or use that version."
+        )
     return document
 
 
