@@ -97,7 +97,8 @@ class Bench:
             if experience.index in self.stream.evaluate_after:
                 f = f_test[y_test < self.stream.n_seen[experience.index - 1]]
                 if isinstance(learner, SLDA):
-                    scores.append(f @ learner.W.T + learner.b)
+                    _, W, b = learner.solution
+                    scores.append(f @ W.T + b)
                 else:
                     scores.append(F.relu(f @ learner.P) @ learner.W.T)
         return [s[:, :n] for s, (_, n) in zip(scores, self.points, strict=True)]

@@ -220,6 +220,20 @@ def test_depthwise_gradients_on_small_maps_are_those_of_torch(kernel: int, size:
         torch.testing.assert_close(ours, torchs)
 
 
+def test_depthwise_gradients_on_small_maps_survive_autocast() -> None:
+    torch.manual_seed(0)
+    layer = conv(8, 8, 5, groups=8)
+    nn.init.normal_(layer.weight)
+    x = torch.randn(4, 8, 3, 3, requires_grad=True)
+    exact = torch.autograd.grad(layer(x).sum(), (x, layer.weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer(x)
+    rough = torch.autograd.grad(y.sum(), (x, layer.weight))
+    for a, b in zip(rough, exact, strict=True):
+        assert a.dtype == torch.float32
+        torch.testing.assert_close(a, b, rtol=0.05, atol=0.1)
+
+
 def test_small_cnn_takes_colour() -> None:
     assert small_cnn(3, channels=3, image_size=28)(torch.zeros(2, 3, 28, 28)).shape == (2, 3)
 

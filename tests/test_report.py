@@ -430,6 +430,19 @@ def test_intervals_that_exclude_zero_are_bold(three_orders: Gathered) -> None:
     assert [c.text for c in joint[3:6]] == ["–", "–", "–"] and joint[6].text == "+30.00"
 
 
+def test_runs_evaluated_at_different_points_are_not_averaged(tmp_path: Path) -> None:
+    one, two = make("tpc", 0.5, order=1), make("tpc", 0.5, order=2)
+    for part in ("evaluated_after", "n_seen", "accuracy"):
+        getattr(two, part).pop(0)
+    with pytest.raises(Mismatch, match="evaluated after"):
+        gather([write(tmp_path / "runs", one, two)])
+    other = make("ar1", 0.4, order=1)
+    for part in ("evaluated_after", "n_seen", "accuracy"):
+        getattr(other, part).pop(0)
+    notes = conditions(gather([write(tmp_path / "both", one, other)]))
+    assert "Unequal conditions: AR1 has 1 evaluations" in " ".join(notes)
+
+
 def test_learners_are_also_compared_with_the_recipe(tmp_path: Path) -> None:
     runs = [make(name, a) for name, a in (("tpc", 0.5), ("ar1", 0.4), ("anchored", 0.6), ("joint", 0.8))]
     runs.append(make("tpc", 0.3, bc="none"))

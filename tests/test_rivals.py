@@ -7,16 +7,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from derivation import Linear, minibatches, softmax
-from triphase import AR1, NCM, SLDA, TPC, Anchored, BiC, DERpp, Experience, FineTune, Memory, RanPAC, Recipe
+from triphase import (
+    AR1,
+    NCM,
+    SLDA,
+    TPC,
+    Anchored,
+    BiC,
+    DERpp,
+    Experience,
+    FineTune,
+    Memory,
+    RanPAC,
+    Recipe,
+    SplitClassifier,
+)
 from triphase.data.feeder import Feeder
 from triphase.data.images import Images
 from triphase.data.latents import latents, unpack
 from triphase.data.memory import HELD_OUT, TRAIN
-from triphase.errors import InvalidValue
+from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.protocol import Step, evaluating
+from triphase.models import linear_head
 from triphase.randomness import generator, keys
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
@@ -406,7 +421,8 @@ def test_what_was_counted_can_be_taken_out_again(make: Any) -> None:
     learner.add(f, y)
     learner.add(f[:10], y[:10], weight=-1)
     other.add(f[10:], y[10:])
-    torch.testing.assert_close(learner.W, other.W, rtol=1e-2, atol=1e-3)
+    W, other_W = (a.solution[1] if isinstance(a, SLDA) else a.W for a in (learner, other))
+    torch.testing.assert_close(W, other_W, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("make", [NCM, SLDA, lambda model, **o: RanPAC(model, n_projected=60, **o)])
@@ -482,6 +498,28 @@ def test_images_in_memory_do_not_depend_on_the_learner() -> None:
             learner.learn(experience, REST)
         held.append(sorted(learner.memory["id"].tolist()))
     assert all(ids == held[0] for ids in held)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e5])
+def test_slda_answers_with_one_image_a_class_whatever_the_scale_of_the_features(size: float) -> None:
+    model = SplitClassifier(nn.Identity(), nn.Identity(), linear_head(128, 0))
+    learner, draw = SLDA(model), torch.Generator().manual_seed(0)
+    f, y = size * torch.rand(20, 128, generator=draw), torch.arange(20)
+    learner.add(f, y)
+    model.grow(20)
+    learner.known = set(range(20))
+    assert learner.logits(f).argmax(1).tolist() == y.tolist()
+
+
+def test_slda_says_nothing_before_it_has_learned_and_refuses_statistics_that_do_not_fit() -> None:
+    learner = SLDA(tiny_model())
+    assert torch.isneginf(learner.logits(unpack(latents(learner.model, tiny_images())))).all()
+    learner.learn(tiny_stream().experiences[0], REST)
+    state = learner.state_dict()
+    assert learner.state_dict()["statistics"]["products"] is state["statistics"]["products"], "saved once"
+    state["statistics"]["products"] = state["statistics"]["products"][:-1]
+    with pytest.raises(CorruptState, match="16 features"):
+        SLDA(tiny_model()).load_state_dict(state)
 
 
 def test_ranpac_solves_with_a_larger_ridge_where_the_chosen_one_is_too_small_for_the_precision() -> None:

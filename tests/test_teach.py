@@ -271,21 +271,6 @@ def test_a_quick_lesson_publishes_twice_and_ends_the_same(world: World, tmp_path
     assert_same_state(world.base, tmp_path / "slow")
 
 
-def test_half_a_lesson_answers_and_must_be_finished_or_taken_back(world: World, tmp_path: Path) -> None:
-    done("teach", world.base, world.two, "--quick", "--force")
-    shutil.copytree(world.base, tmp_path / "whole")
-    done("undo", world.base)
-    assert done("evaluate", world.base, world.test, "--json").document()["per_class"]["yellow"] >= 0.8
-    for command in (("forget", "red"), ("rename", "red", "rot"), ("unteach", world.two)):
-        answer = triphase(command[0], world.base, *command[1:])
-        assert answer.status == 1 and "in part (--quick): finish it" in answer.err
-    other = triphase("teach", world.base, world.one)
-    assert other.status == 1 and "not all its photos are in" in other.err and "triphase undo" in other.err
-    done("teach", world.base, world.two, "--quick", "--force")
-    assert_same_state(world.base, tmp_path / "whole")
-    assert done("history", world.base, "--json").document()["events"][-1]["event"] == "taught"
-
-
 def test_few_versions_are_kept(world: World) -> None:
     done("teach", world.base, world.two, "--force", "--keep", "1")
     assert versions(world.base) == [2]
@@ -448,14 +433,13 @@ def test_forget_everywhere_leaves_nothing_of_a_class_under_any_of_its_names(worl
     names = {number: Store(world.base).load(number)[1].info["classes"] for number in versions(world.base)}
     assert names == {
         1: ["blue", "green"],
-        2: ["blue", "green", "yellow"],
         3: ["blue", "green", "yellow"],
         4: ["blue", "green", "yellow"],
         5: ["red", "green", "yellow"],
     }
     for number in versions(world.base):
         assert_unknown(world.base, "scarlet", number)
-    for _ in range(4):
+    for _ in range(3):
         done("undo", world.base)
     shutil.rmtree(world.test / "red")
     shutil.rmtree(world.test / "yellow")
@@ -478,6 +462,27 @@ def test_forget_everywhere_removes_versions_that_knew_nothing_else(world: World,
     assert versions(model) == [2, 3]
 
 
+def test_forget_everywhere_never_removes_the_version_in_use(world: World, tmp_path: Path) -> None:
+    model, alone = tmp_path / "single", tmp_path / "alone"
+    shutil.copytree(world.one / "red", alone / "red")
+    done("teach", model, alone, *SMALL)
+    done("rename", model, "red", "vermilion")
+    done("undo", model)
+    before = content(model)
+    answer = triphase("forget", model, "vermilion", "--everywhere")
+    assert answer.status == 1 and "is the only class: to forget everything, delete" in answer.err
+    assert content(model) == before
+
+
+@pytest.mark.parametrize("learner", ["tpc", "slda", "ncm"])
+def test_a_quick_lesson_that_is_not_possible_leaves_nothing_behind(
+    learner: str, world: World, tmp_path: Path
+) -> None:
+    answer = triphase("teach", tmp_path / "new", world.one, *SMALL, "--quick", "--learner", learner)
+    assert answer.status == 1 and "has one speed; --quick needs anchored" in answer.err
+    assert not (tmp_path / "new").exists()
+
+
 def test_forget_refuses_what_it_cannot_do(world: World) -> None:
     before = content(world.base)
     answer = triphase("forget", world.base, "pink")
@@ -487,6 +492,19 @@ def test_forget_refuses_what_it_cannot_do(world: World) -> None:
     done("forget", world.base, "blue")
     answer = triphase("forget", world.base, "green", "--everywhere")
     assert answer.status == 1 and "is the only class" in answer.err
+
+
+def test_a_model_that_stores_no_sample_still_knows_fresh_photos_of_its_classes(
+    world: World, tmp_path: Path
+) -> None:
+    shutil.rmtree(world.test / "yellow")
+    for learner in ("anchored", "slda"):
+        done("teach", tmp_path / learner, world.one, *SMALL, "--replay", "none", "--learner", learner)
+        document = done("evaluate", tmp_path / learner, world.test, "--json").document()
+        assert document["taught"] == 0 and document["unknown_rate"] <= 0.2
+    done("forget", tmp_path / "slda", "red")  # nothing is left to judge by until the next lesson
+    shutil.rmtree(world.test / "red")
+    assert done("evaluate", tmp_path / "slda", world.test, "--json").document()["unknown_rate"] == 0
 
 
 def test_unteach_also_thins_the_aggregates_of_a_model_that_stores_no_sample(world: World, tmp_path: Path) -> None:
@@ -721,12 +739,31 @@ def test_the_first_lesson_may_be_quick_and_goes_on_after_a_crash_with_the_option
     answer = triphase("undo", model)
     assert answer.status == 1 and "is the first: nothing to undo" in answer.err
     other = triphase("teach", model, world.two)
-    assert other.status == 1 and "not all its photos are in" in other.err
+    assert other.status == 1 and "not all its photos are in" in other.err and "start again: delete" in other.err
     refused = triphase("teach", model, folder, "--memory", "60")
     assert refused.status == 1 and "made with memory 120" in refused.err
     done("teach", model, folder)
     assert [event["event"] for event in Store(model).history()] == ["glanced", "taught"]
     assert_same_state(model, world.base)
+
+
+def test_half_a_lesson_answers_and_must_be_finished_or_taken_back(
+    world: World, nursery: Nursery, uninterrupted: Path
+) -> None:
+    command = ("teach", world.base, world.two, "--quick", "--force")
+    nursery.run(*command, deed="replaced", name="index.json", n=2)
+    assert versions(world.base) == [1, 2]
+    assert done("evaluate", world.base, world.test, "--json").document()["per_class"]["yellow"] >= 0.8
+    for words in (("forget", "red"), ("rename", "red", "rot"), ("unteach", world.two)):
+        answer = triphase(words[0], world.base, *words[1:])
+        assert answer.status == 1 and "in part (--quick): finish it" in answer.err and "triphase undo" in answer.err
+    other = triphase("teach", world.base, world.one)
+    assert other.status == 1 and "not all its photos are in" in other.err and "triphase undo" in other.err
+    done(*command)
+    assert_same_state(world.base, uninterrupted)
+    assert done("history", world.base, "--json").document()["events"][-1]["event"] == "taught"
+    assert versions(world.base) == [1, 3], "the half is in nobody's way"
+    assert "Back at version 1" in done("undo", world.base).out
 
 
 def test_photos_that_changed_meanwhile_start_the_lesson_again(world: World, nursery: Nursery) -> None:

@@ -65,7 +65,7 @@ def _changing(path: Path) -> Iterator[tuple[Store, Model, Version]]:
         if model.pending:
             raise InvalidValue(
                 f"Version {version.number} has learned the last lesson in part (--quick): finish it with the same "
-                f"`triphase teach` as before, or take it back with: triphase undo {printable(path)}"
+                f"`triphase teach` as before, or {store.way_back()}"
             )
         yield store, model, version
 
@@ -171,6 +171,9 @@ def unteach(
 
 def _forget_everywhere(store: Store, name: str) -> Version:
     called = _called(store, name)
+    current = store.current()
+    if current is not None and called[tuple(current.info["classes"])] == set(current.info["classes"]):
+        raise InvalidValue(f"{name} is the only class: to forget everything, delete {store.path}.")
     aliases = _aliases(store, name)
 
     def without(state: dict[str, Any], info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -21,7 +21,7 @@ from triphase import state as files
 from triphase.app import trust
 from triphase.app.model import Model, Options, parse_memory
 from triphase.app.photos import Photos, scan
-from triphase.app.store import Store
+from triphase.app.store import FORMAT, Store
 from triphase.data.latents import latents
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -127,7 +127,7 @@ def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = l
     if pending - set(found.ids.tolist()):
         raise Mismatch(
             f"{store.path} has learned the last lesson in part (--quick), and not all its photos are in {photos}: "
-            f"finish that lesson with the command that began it, or take it back with: triphase undo {store.path}"
+            f"finish that lesson with the command that began it, or {store.way_back()}"
         )
     counts = torch.bincount(found.labels, minlength=len(found.names)).tolist()
     learned = {name: n for name, n in zip(found.names, counts, strict=True) if n}
@@ -182,6 +182,9 @@ class _Lesson:
         self.plan = plan(store, folder, skip_bad=skip_bad, watch=watch)
         self.state = self.plan.base
         self.options = _agreed(store, self.state, options)
+        if quick and self.options.learner != "anchored":
+            raise InvalidValue(f"The learner {self.options.learner} has one speed; --quick needs anchored.")
+        self.half = bool(self.plan.pending)  # the version in use has seen this lesson in part
         self.saved_at = self.drawn_at = 0.0
         self.checkpoint = files.Checkpoint(store.work / "state")
 
@@ -219,7 +222,7 @@ class _Lesson:
         digest = hashlib.sha256(photos.ids.numpy().tobytes() + photos.labels.numpy().tobytes())
         digest.update(str((photos.names, asdict(self.options))).encode())
         current = self.store.current()
-        mark = {"lesson": digest.hexdigest(), "parent": current.number if current else 0}
+        mark = {"lesson": digest.hexdigest(), "parent": current.number if current else 0, "format": FORMAT}
         path, notes = self.store.work / "lesson.json", []
         try:
             saved = files.read_json(path) if path.exists() else None
@@ -270,6 +273,7 @@ class _Lesson:
         if not verdict.refused or self.force:
             event = {"event": "glanced", "images": len(experience.images), "drop": verdict.drop}
             version = self.store.publish(model.state_dict(), model.describe() | {"accuracy": verdict.after}, event)
+            self.half = True
             saved = files.read_json(self.store.work / "lesson.json")
             files.write_json(self.store.work / "lesson.json", saved | {"parent": version.number})
             self.watch({"event": "glanced", "version": version.number})
@@ -298,7 +302,8 @@ class _Lesson:
         if published:
             event = {"event": "taught", "images": outcome.learned, "classes": self.plan.counts}
             event |= {"before": verdict.before, "after": verdict.after, "forced": verdict.refused or unlearned}
-            self.store.publish(model.state_dict(), model.describe() | {"accuracy": verdict.after}, event)
+            info = model.describe() | {"accuracy": verdict.after}
+            self.store.publish(model.state_dict(), info, event, instead=self.half)
             self.store.prune(self.keep)
         self.checkpoint.close()
         self.store.discard_work()

@@ -34,6 +34,7 @@ SEPARATE = "ranpac"  # known, but its statistics mix all classes: none could be 
 EXEMPLARS = 50  # of a class at most
 SHARE = 0.2  # of a class's photos that are kept for measuring
 BATCH = 256
+FOLDS = 4  # parts of a lesson that are scored in turn, where no exemplar is kept
 ACCEPT = {1: (0.95,), 2: (0.96, 0.99)}  # share of known images that each threshold lets pass: 95 % in all
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -158,8 +159,7 @@ class Model:
 
     def glance(self, experience: Experience, names: Sequence[str], recipe: Recipe) -> None:
         """Learn a lesson by closed form alone, in seconds; `learn` does the rest."""
-        if not isinstance(self.learner, Anchored):
-            raise InvalidValue(f"The learner {self.options.learner} has one speed; --quick needs anchored.")
+        assert isinstance(self.learner, Anchored), "the other learners have one speed"
         self.learner.glance(experience, recipe)
         self.names = list(names)
         self.pending = _labelled(experience.images)
@@ -195,11 +195,13 @@ class Model:
         The first column tells near strangers apart (benchmarks/unknown.py chose it), the second one, the distance
         to the nearest class mean of the untouched features, images that are like nothing at all.
         """
-        closed = self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
+        closed = self._closed
         if not isinstance(closed, SLDA):
             return trust.max_logit(logits).unsqueeze(1)
-        f = closed.whiten(features(closed.model, z.float().unsqueeze(1))[:, 0])
-        means = closed.whiten(closed.means)
+        return self._resemblance(closed, features(closed.model, z.float().unsqueeze(1))[:, 0], logits)
+
+    def _resemblance(self, closed: SLDA, f: Tensor, logits: Tensor) -> Tensor:
+        f, means = closed.whiten(f), closed.whiten(closed.means[closed.n > 0])
         far = trust.mahalanobis(f, means)
         if self.memory is None:
             near = trust.relative_mahalanobis(f, means)
@@ -207,17 +209,41 @@ class Model:
             near = trust.energy(logits, self.temperature)
         return torch.stack([near.double(), far.double()], 1)
 
+    @property
+    def _closed(self) -> Learner:
+        """The member without gradient, or the only one."""
+        return self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
+
     def _trust(self, experience: Experience) -> None:
         """Fit temperature and thresholds to the exemplars, or thresholds to aggregates where none are kept."""
         if self.memory is not None:
             self._fit()
             return
-        z = latents(self.network, experience.images)
-        scores, y = self.familiarity(z, self.logits(z)), experience.images.labels
+        scores, y = self._as_if_never_seen(experience.images)
         gathered = [trust.moments(column, y, len(self.names)) for column in scores.unbind(1)]
         known = self.moments or [trust.moments(column[:0], y[:0], 0) for column in scores.unbind(1)]
         self.moments = [trust.merged(a, b) for a, b in zip(known, gathered, strict=True)]
         self._fit()
+
+    def _as_if_never_seen(self, images: Images) -> tuple[Tensor, Tensor]:
+        """Familiarity of images that were just learned, and their classes.
+
+        What is in the statistics looks far more familiar than other photos of its class, so a few images of each
+        class at a time are left out of them; those of which nothing would be left are not scored.
+        """
+        z, y, closed = latents(self.network, images), images.labels, self._closed
+        logits = self.logits(z)
+        if not isinstance(closed, SLDA):
+            return self.familiarity(z, logits), y
+        f = features(closed.model, z.float().unsqueeze(1))[:, 0]
+        fold = torch.empty_like(y)
+        for label in y.unique().tolist():
+            fold[y == label] = torch.arange(int((y == label).sum())) % FOLDS
+        scores, scored = torch.empty(len(y), 2, dtype=torch.float64), closed.n[y] > 1
+        for k in fold[scored].unique().tolist():
+            rows = scored & (fold == k)
+            scores[rows] = self._resemblance(closed.without(f[rows], y[rows]), f[rows], logits[rows])
+        return scores[scored], y[scored]
 
     def _fit(self) -> None:
         """Temperature and thresholds, from the exemplars or from the aggregates."""
@@ -286,7 +312,7 @@ class Model:
         labels = torch.tensor([self.taught.pop(id_) for id_ in ids.tolist()])
         counted = torch.tensor([id_ not in self.apart for id_ in ids.tolist()])
         self.apart -= set(ids.tolist())
-        closed = self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
+        closed = self._closed
         if isinstance(closed, (SLDA, NCM)) and bool(counted.any()):
             z = latents(self.network, images.select(rows[counted]))
             f = features(closed.model, z.unsqueeze(1))[:, 0]
@@ -325,7 +351,7 @@ class Model:
 
     def _rebuild_spread(self) -> None:
         """The spread within classes is one matrix for all: estimate it anew from what is stored of the others."""
-        closed = self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
+        closed = self._closed
         if not isinstance(closed, SLDA):
             return
         f, y = closed.sums[:0], torch.empty(0, dtype=torch.long)
@@ -334,6 +360,7 @@ class Model:
             f = features(closed.model, self._stored(slots).float().unsqueeze(1))[:, 0]
             y = self.memory["y"][slots]
         closed.rebuild(f, y)
+        self.moments, self.thresholds = [], []  # they belong to the spread of before
 
     def describe(self) -> dict[str, Any]:
         """What a version says about itself."""

@@ -151,8 +151,13 @@ class Store:
             self._sweep()
             yield
 
-    def publish(self, state: Mapping[str, Any], info: Mapping[str, Any], event: Mapping[str, Any]) -> Version:
-        """Make a state the version in use, as the child of the one before; `event` goes into the history."""
+    def publish(
+        self, state: Mapping[str, Any], info: Mapping[str, Any], event: Mapping[str, Any], *, instead: bool = False
+    ) -> Version:
+        """Make a state the version in use, as the child of the one before; `event` goes into the history.
+
+        `instead` makes it the child of the parent of the one before, which `undo` then passes over.
+        """
         info, event = _plain(info), _plain(event)
         with self.lock():
             before = self._pointer()
@@ -160,10 +165,17 @@ class Store:
                 before = _Pointer(0, 0, None)
                 self._write_pointer(before)  # from here on, versions without CURRENT mean damage
             number = max([before.highest, *self.numbers()]) + 1
-            version = Version(number, before.version or None, _now(), info, self._write_parts(state))
+            parent = self._find(None).parent if instead else before.version or None
+            version = Version(number, parent, _now(), info, self._write_parts(state))
             self._write_version(version)
             self._move(number, event)
         return version
+
+    def way_back(self) -> str:
+        """What to tell somebody who wants to be rid of the version in use."""
+        if self._find(None).parent is None:
+            return f"start again: delete {self.path}"
+        return f"take it back with: triphase undo {self.path}"
 
     def undo(self) -> Version:
         """Go back to the parent of the version in use."""
@@ -206,7 +218,7 @@ class Store:
     ) -> Version:
         """Change every version that is kept, and every event of the past; of what was there before nothing stays.
 
-        A version of which `transform` leaves nothing (None) is removed, unless it is in use. Both functions must
+        A version of which `transform` leaves nothing (None) is removed; not so the one in use. Both functions must
         give back unchanged what they have changed already: after a crash, the same call again finishes the work.
         The version in use is changed last: once it is, only removing remains, which any writer does. An interrupted
         lesson in `work` goes, too.
@@ -214,15 +226,19 @@ class Store:
         event = _plain(event)
         self._find(None)
         with self.lock():
-            current = self._find(None).number
+            state, in_use = self.load()
+            result = transform(state, _plain(in_use.info))
+            if result is None:
+                raise InvalidValue(f"Nothing would be left of version {in_use.number}, which is in use.")
             self._catch_up()
             for number in self.numbers():
-                if number != current:
-                    self._rewrite_version(number, transform)
+                if number != in_use.number:
+                    state, version = self.load(number)
+                    self._rewrite_version(version, transform(state, _plain(version.info)))
             self._rewrite_history(events)
             self.discard_work()
-            version = self._rewrite_version(current, transform)
-            self._move(current, event)
+            version = self._rewrite_version(in_use, result)
+            self._move(in_use.number, event)
             self._sweep()
         return version
 
@@ -422,14 +438,14 @@ class Store:
         for number in numbers:
             _remove(self._version_file(number))
 
-    def _rewrite_version(self, number: int, transform: Transform) -> Version:
-        state, version = self.load(number)
-        result = transform(state, _plain(version.info))
+    def _rewrite_version(
+        self, version: Version, result: tuple[Mapping[str, Any], Mapping[str, Any]] | None
+    ) -> Version:
         if result is None:
-            self._drop([number])
+            self._drop([version.number])
             return version
-        changed_state, changed_info = result
-        changed = replace(version, info=_plain(changed_info), parts=self._write_parts(changed_state))
+        state, info = result
+        changed = replace(version, info=_plain(info), parts=self._write_parts(state))
         if changed != version:
             self._write_version(changed)
         return changed

@@ -314,8 +314,9 @@ def fewer(of: Moments, y: Tensor) -> Moments:
     [1.0, 1.0]
     """
     gone = torch.bincount(y.cpu(), minlength=len(of.n))[: len(of.n)]
-    share = ((of.n - gone) / of.n.clamp(min=1)).clamp(min=0)
-    return Moments(of.n * share, of.mean, of.squares * share, of.cubes * share)
+    n = (of.n - gone).clamp(min=0)
+    share = n / of.n.clamp(min=1)
+    return Moments(n, of.mean, of.squares * share, of.cubes * share)
 
 
 def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:

@@ -144,7 +144,7 @@ def _alike(runs: list[Run]) -> list[Run]:
     runs = sorted(runs, key=lambda run: run.occasion)
     name = f"{learner_title(runs[0].learner)} on {runs[0].benchmark}"
     for first, run in ((runs[0], run) for run in runs[1:]):
-        wanted, found = flat(first.settings), flat(run.settings)
+        wanted, found = (flat(r.settings) | {"evaluated after": r.report.evaluated_after} for r in (first, run))
         differing = [key for key in wanted | found if key not in PER_RUN and wanted.get(key) != found.get(key)]
         if differing:
             what = "; ".join(f"{key} {wanted.get(key)!r} and {found.get(key)!r}" for key in differing[:3])

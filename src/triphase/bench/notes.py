@@ -107,6 +107,9 @@ def unequal(entries: Sequence[Entry], reference: Entry) -> list[str]:
         both_remember = bool(entry.settings.get("memory") and reference.settings.get("memory"))
         names = EQUAL_FOR_ALL + (EQUAL_WITH_MEMORY if both_remember else ())
         differing = [f"{n} {found.get(n)}" for n in names if found.get(n) != wanted.get(n)]
+        points = entry.runs[0].report.evaluated_after
+        if entry.learner != "joint" and points != reference.runs[0].report.evaluated_after:
+            differing.append(f"{len(points)} evaluations")
         if differing:
             sentences.append(f"Unequal conditions: {entry.title} has {', '.join(differing)}.")
     return sentences

@@ -100,14 +100,14 @@ def differences(gathered: Gathered) -> Table:
                 names = {"benchmark": benchmark, "learner": entry.title, "minus": reference.title, "metric": metric}
                 records.append(names | _numbers(d))
             rows.append(cells)
-    header = ["Benchmark", "Minus TPC", "Runs"]
+    header = ["Benchmark", "Learner, minus TPC unless said otherwise", "Runs"]
     header += [f"{m}{part}" for m in ("AMCA", "Final") for part in ("", " over orders", " bootstrap")]
     caption = (
         "Mean difference on the same class orders and seeds, in points, with two 95 % intervals; bold where one "
         "excludes zero. Over orders: Student's t on the differences per run. Bootstrap: class orders and test "
         "classes drawn anew 4000 times, the same for both; with few orders it understates the spread between them."
     )
-    return Table("paired", "Paired differences to TPC", caption, header, rows, records)
+    return Table("paired", "Paired differences", caption, header, rows, records)
 
 
 def _pairs(gathered: Gathered, benchmark: str) -> list[tuple[Entry, Entry]]:

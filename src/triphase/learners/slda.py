@@ -6,6 +6,7 @@ place of running means, so the result does not depend on the order of the images
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.errors import InvalidValue
+from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.frozen import extract, longer, only, scores, settle
 from triphase.learners.protocol import Tick, ignore, learn_blocks
@@ -46,9 +47,11 @@ class SLDA:
         self.products = torch.zeros(0, 0, dtype=torch.float64)  # sum of f f^T, (D, D) once there are features
         self.sums = torch.zeros(model.n_classes, 0, dtype=torch.float64)
         self.n = torch.zeros(model.n_classes, dtype=torch.float64)
+        self._solution: tuple[Tensor, Tensor, Tensor] | None = None  # of the sums as they are
+        self._half: Tensor | None = None  # of the products, as they are saved
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
-        """Add the features to the sums, and solve."""
+        """Add the features to the sums."""
         train = not self.known and not self.pretrained
         settle(self.model, self.course, experience, recipe, tick, train=train, seed=self.seed)
         images = experience.training
@@ -66,7 +69,13 @@ class SLDA:
         self.products = self.products + weight * f.T @ f
         self.sums = longer(self.sums, n).index_add(0, y, f, alpha=weight)
         self.n = longer(self.n, n).index_add(0, y, torch.ones(len(y), dtype=torch.float64), alpha=weight)
-        self._solve()
+        self._changed()
+
+    def without(self, f: Tensor, y: Tensor) -> SLDA:
+        """Another one that has not seen these features."""
+        other = copy.copy(self)  # sums are replaced, never changed in place
+        other.add(f, y, weight=-1.0)
+        return other
 
     def rebuild(self, f: Tensor, y: Tensor) -> None:
         """Replace the spread within classes by that of some samples; counts and means stay as they are."""
@@ -77,19 +86,23 @@ class SLDA:
         weight = float(self.n.sum()) / max(len(f), 1)
         means = self.means
         self.products = weight * spread + (means * self.n.unsqueeze(1)).T @ means
-        self._solve()
+        self._changed()
 
     def logits(self, z: Tensor) -> Tensor:
         """Log-likelihood of each class, up to what all classes share."""
         f = scores(self.model, z)
-        return only(self.known, f @ self.W.T.to(f) + self.b.to(f))
+        if len(self.products) == 0:
+            return f.new_full((len(f), self.model.n_classes), float("-inf"))
+        _, W, b = self.solution
+        return only(self.known, f @ W.T.to(f) + b.to(f))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
         state = learner_state(self.settings, self.model, None, self.known, self.course)
-        rows, columns = torch.tril_indices(*self.products.shape)  # it is symmetric, and the solver reads this half
-        half = self.products[rows, columns]
-        return state | {"statistics": {"products": half, "sums": self.sums, "n": self.n}}
+        if self._half is None:
+            rows, columns = torch.tril_indices(*self.products.shape)
+            self._half = self.products[rows, columns]  # it is symmetric; the same tensor while nothing changes
+        return state | {"statistics": {"products": self._half, "sums": self.sums, "n": self.n}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
@@ -97,36 +110,48 @@ class SLDA:
         if self.known:
             learn_blocks(self.model, llf=False, csf=False)
         statistics = state["statistics"]
-        self.sums, self.n = statistics["sums"], statistics["n"]
+        self.sums, self.n, half = statistics["sums"], statistics["n"], statistics["products"]
         D = self.sums.shape[1]
+        if half.shape != (D * (D + 1) // 2,):
+            raise CorruptState(f"Statistics of {D} features do not have {tuple(half.shape)} products.")
         rows, columns = torch.tril_indices(D, D)
         self.products = self.sums.new_zeros(D, D)
-        self.products[rows, columns] = self.products[columns, rows] = statistics["products"]
-        self._solve()
+        self.products[rows, columns] = self.products[columns, rows] = half
+        self._changed()
+        self._half = half
 
     @property
     def means(self) -> Tensor:
         """(n_classes, D)"""
         return self.sums / self.n.clamp(min=1).unsqueeze(1)
 
+    @property
+    def solution(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The Cholesky factor of Sigma, W_c = Sigma^-1 mu_c and b_c = - mu_c W_c / 2; solved when asked for."""
+        if self._solution is None:
+            sigma, means = self.covariance(), self.means
+            factor, failed = torch.linalg.cholesky_ex(sigma)
+            ridge = 1e-12 * sigma.trace() / len(sigma)
+            while failed:  # rounding left no spread in some direction
+                ridge *= 10
+                factor, failed = torch.linalg.cholesky_ex(sigma + ridge * torch.eye(len(sigma), dtype=sigma.dtype))
+            W = torch.cholesky_solve(means.T, factor).T
+            self._solution = factor, W.float(), -(means * W).sum(1).float() / 2
+        return self._solution
+
     def whiten(self, f: Tensor) -> Tensor:
         """(n, D): coordinates in which Sigma is the identity, so that squared distances are Mahalanobis's."""
-        white: Tensor = torch.linalg.solve_triangular(self.factor, f.double().T, upper=False)
+        white: Tensor = torch.linalg.solve_triangular(self.solution[0], f.double().T, upper=False)
         return white.T
 
     def covariance(self) -> Tensor:
         """Sigma, (D, D)."""
-        means, D, total = self.means, len(self.products), self.n.sum()
-        within = (self.products - (means * self.n.unsqueeze(1)).T @ means) / total.clamp(min=1)
-        scale = within.trace() / D
-        if scale <= 1e-12:  # one image of each class has no spread of its own
+        means, D, total = self.means, len(self.products), self.n.sum().clamp(min=1)
+        within = (self.products - (means * self.n.unsqueeze(1)).T @ means) / total
+        scale, size = within.trace() / D, self.products.trace() / (D * total)
+        if scale <= 1e-12 * size.clamp(min=1):  # one image of each class has no spread of its own
             scale = within.new_ones(())
         return (1 - self.shrinkage) * within + self.shrinkage * scale * torch.eye(D, dtype=torch.float64)
 
-    def _solve(self) -> None:
-        """W_c = Sigma^-1 mu_c and b_c = - mu_c Sigma^-1 mu_c / 2."""
-        if len(self.products) == 0:
-            return
-        self.factor = torch.linalg.cholesky(self.covariance())
-        W = torch.cholesky_solve(self.means.T, self.factor).T
-        self.W, self.b = W.float(), -(self.means * W).sum(1).float() / 2
+    def _changed(self) -> None:
+        self._solution = self._half = None

@@ -56,12 +56,12 @@ class _SmallMap(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor]:
         x, weight = ctx.saved_tensors
-        margin = weight.shape[-1] // 2
+        margin, (height, width) = weight.shape[-1] // 2, x.shape[2:]
         grad_x = None
         if ctx.needs_input_grad[0]:
-            grad_x = F.conv_transpose2d(grad, weight, padding=margin, groups=len(weight))
-        above, below = x.permute(0, 2, 3, 1), grad.permute(0, 2, 3, 1)  # channels last in memory as well
-        height, width = x.shape[2:]
+            taps = weight.to(grad.dtype)  # under autocast the gradient is of lower precision
+            grad_x = F.conv_transpose2d(grad, taps, padding=margin, groups=len(weight)).to(x.dtype)
+        above, below = x.permute(0, 2, 3, 1), grad.permute(0, 2, 3, 1).to(x.dtype)  # as they lie in memory
         grad_weight = torch.zeros_like(weight)
         for i, j in itertools.product(range(1 - height, height), range(1 - width, width)):
             if max(abs(i), abs(j)) <= margin:  # the tap that looks i pixels down and j to the right
@@ -79,7 +79,7 @@ def conv(
     Torch would fill it from its global generator, which must neither matter nor move.
     """
     margin = kernel // 2 if padding is None else padding
-    depthwise = groups == c_in == c_out and stride == 1 and margin == kernel // 2
+    depthwise = groups == c_in == c_out and stride == 1 and kernel % 2 == 1 and margin == kernel // 2
     layer = (DepthwiseConv2d if depthwise else nn.Conv2d)(
         c_in, c_out, kernel, stride, margin, groups=groups, bias=False, device="meta"
     )
