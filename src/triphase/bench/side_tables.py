@@ -100,7 +100,7 @@ def differences(gathered: Gathered) -> Table:
                 names = {"benchmark": benchmark, "learner": entry.title, "minus": reference.title, "metric": metric}
                 records.append(names | _numbers(d))
             rows.append(cells)
-    header = ["Benchmark", "Learner, minus TPC unless said otherwise", "Runs"]
+    header = ["Benchmark", "Learner (minus TPC)", "Runs"]
     header += [f"{m}{part}" for m in ("AMCA", "Final") for part in ("", " over orders", " bootstrap")]
     caption = (
         "Mean difference on the same class orders and seeds, in points, with two 95 % intervals; bold where one "
