@@ -298,6 +298,13 @@ def test_other_streams_get_the_ratio_of_their_second_experience() -> None:
     assert (rest.n_mbe, rest.n_mbr) == minibatch_ratio(len(stream.experiences[1].images), 100, 32)
 
 
+def test_with_repetition_minibatches_are_composed_alike_in_every_class_order() -> None:
+    benchmark = find("digits:nic-31/2-1")
+    streams = [make_stream(benchmark, Options(order=order, per_class=60), Path(), 8) for order in range(4)]
+    assert len({len(stream.experiences[1].images) for stream in streams}) > 1
+    assert len({recipes(benchmark, Options(), stream, 100)[1].n_mbe for stream in streams}) == 1
+
+
 def test_without_replay_the_whole_minibatch_is_new() -> None:
     stream = make_stream(digits, Options(), Path(), 8)
     _, rest = recipes(BENCHMARKS["core50-41"], Options(), stream, 0)

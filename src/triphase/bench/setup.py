@@ -148,7 +148,8 @@ def recipes(benchmark: Benchmark, options: Options, source: Stream, capacity: in
         both.append(replace(recipe, **changes))
     first, rest = both
     if benchmark.name not in BENCHMARKS and len(source.experiences) > 1:
-        n_mbe, n_mbr = minibatch_ratio(len(source.experiences[1].images), capacity, first.n_mbe)
+        sizes = [len(experience.images) for experience in source.experiences[1:]]  # with repetition they vary
+        n_mbe, n_mbr = minibatch_ratio(round(sum(sizes) / len(sizes)), capacity, first.n_mbe)
         rest = replace(rest, n_mbe=n_mbe, n_mbr=n_mbr)
     given = {name: value for name in ("n_mbe", "n_mbr") if (value := getattr(options, name)) is not None}
     if capacity == 0 and "n_mbe" in given:
