@@ -19,7 +19,7 @@ import torch
 from teach import SIZE, lessons, write
 
 from triphase.app.lesson import Outcome, teach
-from triphase.app.model import Options
+from triphase.app.options import Options
 from triphase.data import sources
 from triphase.data.images import Images
 from triphase.randomness import generator

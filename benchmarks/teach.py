@@ -25,7 +25,8 @@ from torch import Tensor
 
 from triphase import SLDA, Experience, Images, Joint, RanPAC, Recipe
 from triphase.app.lesson import recipe_for, teach
-from triphase.app.model import Model, Options
+from triphase.app.model import Model
+from triphase.app.options import Options
 from triphase.app.photos import scan
 from triphase.app.store import Store
 from triphase.data import sources

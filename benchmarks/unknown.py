@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from triphase import TPC, Memory, Recipe
-from triphase.app import trust
+from triphase.app import familiarity, trust
 from triphase.data import sources
 from triphase.data.images import Images
 from triphase.data.latents import features, latents, unpack
@@ -61,7 +61,7 @@ def main() -> None:
         held, tested = scores([exemplars, test], exemplars, train, replayed)
         results.append(measure(exemplars, test, held, tested))
         if order == 0 and arguments.figure:
-            draw(arguments.figure, tested, test.y >= 0, trust.threshold(held[CHOSEN]))
+            draw(arguments.figure, tested, test.y >= 0, familiarity.threshold(held[CHOSEN]))
     document = {"orders": results, "mean": mean_of(results), "cpu_seconds": time.process_time() - began}
     print(json.dumps(document, indent=1))
 
@@ -118,18 +118,18 @@ def scores(wanted: list[Seen], exemplars: Seen, train: Seen, replayed: Seen) -> 
     both = trust.fit_temperature(summed(exemplars), exemplars.y)
     return [
         {
-            "max softmax, TPC": trust.max_softmax(seen.logits, temperature),
-            "max logit, TPC": trust.max_logit(seen.logits),
-            "energy, TPC": trust.energy(seen.logits, temperature),
-            "max softmax, TPC + SLDA": trust.max_softmax(summed(seen), both),
-            "energy, TPC + SLDA": trust.energy(summed(seen), both),
-            "cosine, SLDA": trust.cosine(seen.frozen, means),
-            "Mahalanobis, SLDA": trust.mahalanobis(seen.frozen @ white, means @ white),
-            "relative Mahalanobis, SLDA": trust.relative_mahalanobis(seen.frozen @ white, means @ white),
-            "relative Mahalanobis, memory": trust.relative_mahalanobis(
+            "max softmax, TPC": familiarity.max_softmax(seen.logits, temperature),
+            "max logit, TPC": familiarity.max_logit(seen.logits),
+            "energy, TPC": familiarity.energy(seen.logits, temperature),
+            "max softmax, TPC + SLDA": familiarity.max_softmax(summed(seen), both),
+            "energy, TPC + SLDA": familiarity.energy(summed(seen), both),
+            "cosine, SLDA": familiarity.cosine(seen.frozen, means),
+            "Mahalanobis, SLDA": familiarity.mahalanobis(seen.frozen @ white, means @ white),
+            "relative Mahalanobis, SLDA": familiarity.relative_mahalanobis(seen.frozen @ white, means @ white),
+            "relative Mahalanobis, memory": familiarity.relative_mahalanobis(
                 seen.learned @ learned_white, learned_means @ learned_white
             ),
-            "nearest of memory": trust.nearest(seen.learned, replayed.learned),
+            "nearest of memory": familiarity.nearest(seen.learned, replayed.learned),
         }
         for seen in wanted
     ]
@@ -167,10 +167,10 @@ def measure(exemplars: Seen, test: Seen, held: Scores, tested: Scores) -> dict[s
         "scores": {},
     }
     for name, score in tested.items():
-        at = trust.threshold(held[name])
-        at_moments = trust.threshold_from_moments(trust.moments(held[name], exemplars.y, TAUGHT))
+        at = familiarity.threshold(held[name])
+        at_moments = familiarity.threshold_from_moments(familiarity.moments(held[name], exemplars.y, TAUGHT))
         found["scores"][name] = {
-            "auroc": trust.auroc(score[known], score[~known]),
+            "auroc": familiarity.auroc(score[known], score[~known]),
             "known_accepted": share(score[known] >= at),
             "unknown_rejected": share(score[~known] < at),
             "known_accepted_by_moments": share(score[known] >= at_moments),
@@ -194,10 +194,10 @@ def draw(path: Path, tested: Scores, known: Tensor, threshold: float) -> None:
     """ROC curves of all scores, and the chosen one's histogram with its threshold."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     roc, histogram = figure.subplots(1, 2)
-    for name, score in sorted(tested.items(), key=lambda item: -trust.auroc(item[1][known], item[1][~known])):
+    for name, score in sorted(tested.items(), key=lambda item: -familiarity.auroc(item[1][known], item[1][~known])):
         levels = score[~known].quantile(torch.linspace(1, 0, 200))
         kept = [share(score[known] >= level) for level in levels]
-        label = f"{name}: {trust.auroc(score[known], score[~known]):.3f}"
+        label = f"{name}: {familiarity.auroc(score[known], score[~known]):.3f}"
         roc.plot(torch.linspace(0, 1, 200), kept, label=label, lw=2.5 if name == CHOSEN else 1)
     roc.plot([0, 1], [0, 1], color="grey", lw=0.5)
     roc.set(

@@ -22,7 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from triphase.app.store import FORMAT, Event, Info, Store
+from triphase.app.sealed import FORMAT, sealed
+from triphase.app.store import Event, Info, Store
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, Mismatch, TriphaseError
 from triphase.randomness import generator
 from triphase.state import State
@@ -517,7 +518,7 @@ def test_newer_format_asks_for_an_upgrade(tmp_path: Path, name: str) -> None:
 
 def test_older_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fill(tmp_path, 1)
-    monkeypatch.setattr("triphase.app.store.FORMAT", FORMAT + 1)
+    monkeypatch.setattr("triphase.app.sealed.FORMAT", FORMAT + 1)
     with pytest.raises(Mismatch, match=rf"older triphase \(format {FORMAT}, .*teach a new model"):
         store.load()
 
@@ -548,14 +549,12 @@ def test_lost_file_can_be_brought_back_even_after_somebody_tried_to_write(tmp_pa
 
 def test_version_cannot_point_out_of_the_directory(tmp_path: Path) -> None:
     """Even one whose checksum is right."""
-    from triphase.app import store as module
-
     store = fill(tmp_path / "m", 1)
     file = store.path / "versions/000001.json"
     document = json.loads(file.read_bytes())
     del document["checksum"]
     document["parts"]["llf"]["sha256"] = "../../outside"
-    file.write_bytes(module._sealed(document))
+    file.write_bytes(sealed(document))
     with pytest.raises(CorruptState, match=r"000001\.json is damaged"):
         store.load()
 

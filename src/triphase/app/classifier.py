@@ -15,7 +15,8 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from triphase.app.lesson import recipe_for
-from triphase.app.model import Model, Options
+from triphase.app.model import Model
+from triphase.app.options import Options
 from triphase.app.photos import SIDE, dhash
 from triphase.app.store import Store
 from triphase.data.images import Images, content_ids, resize, square

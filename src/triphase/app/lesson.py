@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from triphase import state as files
 from triphase.app import trust
-from triphase.app.model import Model, Options, parse_memory
+from triphase.app.measured import ClassLine, Measured, table
+from triphase.app.model import Model
+from triphase.app.options import Options, parse_memory
 from triphase.app.photos import Photos, scan
-from triphase.app.store import FORMAT, Store
-from triphase.data.latents import latents
+from triphase.app.sealed import FORMAT
+from triphase.app.store import Store
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue, Mismatch
@@ -32,18 +33,6 @@ from triphase.state import State
 Watch = Callable[[dict[str, Any]], object]
 SAVE_EVERY, DRAW_EVERY = 1.0, 0.1
 KEEP = 10  # versions
-
-
-@dataclass(frozen=True)
-class ClassLine:
-    """One class in the table that ends a lesson; accuracies are on held-out photos, None where there are none."""
-
-    name: str
-    new: bool
-    images: int  # learned in this lesson, those held out included
-    before: float | None
-    after: float | None
-    exemplars: int
 
 
 @dataclass(frozen=True)
@@ -203,7 +192,7 @@ class _Lesson:
             notes += [
                 f"{name} has no photo left, so the class is forgotten." for name in names if name not in model.names
             ]
-        before, old = _Measured(model), len(model.names)
+        before, old = Measured(model), len(model.names)
         experience, names = model.lesson(images, photos.names, photos.hashes)
         if model.memory is not None:
             model.memory.check_room(len(names))  # before anything is written
@@ -265,7 +254,7 @@ class _Lesson:
             self.checkpoint.wait()
 
     def _glance(
-        self, model: Model, experience: Experience, names: list[str], recipe: Recipe, before: _Measured, old: int
+        self, model: Model, experience: Experience, names: list[str], recipe: Recipe, before: Measured, old: int
     ) -> None:
         """Publish what a closed form makes of the lesson at once; consolidation follows."""
         model.glance(experience, names, recipe)
@@ -278,9 +267,7 @@ class _Lesson:
             files.write_json(self.store.work / "lesson.json", saved | {"parent": version.number})
             self.watch({"event": "glanced", "version": version.number})
 
-    def _judge(
-        self, model: Model, experience: Experience, before: _Measured, old: int, notes: list[str]
-    ) -> Outcome:
+    def _judge(self, model: Model, experience: Experience, before: Measured, old: int, notes: list[str]) -> Outcome:
         """Publish if the guard agrees or is overruled."""
         verdict = before.verdict(model, old, self.max_drop)
         unlearned = before.unlearned(model, experience)
@@ -291,7 +278,7 @@ class _Lesson:
             learned=len(experience.images),
             known_already=sum(self.plan.photos.taught.values()),
             corrected=int(self.plan.photos.moved.sum()),
-            classes=_table(model, experience, before, old),
+            classes=table(model, experience, before, old),
             verdict=verdict,
             confused=before.confused(model, old),
             seconds=0.0,
@@ -334,72 +321,6 @@ class _Lesson:
             skipped=self.plan.photos.skipped,
             notes=[*notes, f"All {known} photos have been taught before: there is nothing to learn."],
         )
-
-
-class _Measured:
-    """The exemplars that were held before the lesson, and what the model said of them then."""
-
-    def __init__(self, model: Model) -> None:
-        self.z, self.y = model.exemplars()
-        self.logits = model.logits(self.z) if len(self.z) else torch.empty(0, len(model.names))
-        self._after: tuple[int, Tensor] | None = None
-
-    def after(self, model: Model) -> Tensor:
-        """What the model says of them now, asked once after each lesson."""
-        if self._after is None or self._after[0] != model.lessons:
-            self._after = model.lessons, model.logits(self.z)
-        return self._after[1]
-
-    def verdict(self, model: Model, old: int, max_drop: float) -> trust.Verdict:
-        """Whether the classes known before suffered; the arg max is restricted to them."""
-        if old < 2 or len(self.z) == 0:
-            nothing = torch.empty(0, dtype=torch.bool)
-            return trust.guard(nothing, nothing, nothing.long(), max_drop)
-        before = trust.right_among(self.logits, self.y, range(old))
-        after = trust.right_among(self.after(model), self.y, range(old))
-        return trust.guard(before, after, self.y, max_drop)
-
-    def unlearned(self, model: Model, experience: Experience) -> bool:
-        """Whether photos held out from the lesson itself are right no more often than by guessing."""
-        held, classes = experience.held_out, experience.classes
-        if held is None or not bool(held.any()) or len(classes) < 2 or len(self.y) == 0:
-            return False
-        own = experience.images.select(held.nonzero().view(-1))
-        right = trust.right_among(model.logits(latents(model.network, own)), own.labels, classes)
-        return trust.unlearned(right, len(classes), float(self.right().double().mean()))
-
-    def right(self) -> Tensor:
-        """(n,) bool: those that were right before."""
-        return self.logits.argmax(1) == self.y if len(self.z) else torch.empty(0, dtype=torch.bool)
-
-    def confused(self, model: Model, old: int) -> list[tuple[str, str, int, int]]:
-        """Old classes that are taken for new ones now."""
-        if len(self.z) == 0:
-            return []
-        found = trust.confused_with_new(self.after(model), self.y, range(old))
-        return [(model.names[c.label], model.names[c.taken_for], c.count, c.n) for c in found]
-
-
-def _table(model: Model, experience: Experience, before: _Measured, old: int) -> list[ClassLine]:
-    """Each class, what was learned of it, and its accuracy among all classes before and after."""
-    _, y = model.exemplars()
-    right = model.exemplar_right
-    was = before.right()
-    counts = torch.bincount(experience.images.labels, minlength=len(model.names)).tolist()
-    lines = []
-    for label, name in enumerate(model.names):
-        then, now = was[before.y == label], right[y == label]
-        lines.append(
-            ClassLine(
-                name=name,
-                new=label >= old,
-                images=counts[label],
-                before=float(then.float().mean()) if len(then) and label < old else None,
-                after=float(now.float().mean()) if len(now) else None,
-                exemplars=len(now),
-            )
-        )
-    return lines
 
 
 def _base(store: Store) -> tuple[State | None, frozenset[int]]:

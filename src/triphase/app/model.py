@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -10,7 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from triphase.app import trust
+from triphase.app import familiarity, trust
+from triphase.app.options import LEARNERS, Options, parse_memory
 from triphase.app.photos import near_duplicates, near_stored, split_exemplars, whole_groups
 from triphase.data.feeder import Feeder
 from triphase.data.images import Images
@@ -19,60 +19,16 @@ from triphase.data.memory import HELD_OUT, TRAIN, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners import NCM, SLDA, TPC, Anchored, Learner
+from triphase.learners import NCM, SLDA, Anchored, Learner
 from triphase.learners.protocol import Tick, ignore
 from triphase.models import SplitClassifier, build
 from triphase.randomness import keys
 
-LEARNERS: dict[str, type[Anchored] | type[TPC] | type[SLDA] | type[NCM]] = {
-    "anchored": Anchored,
-    "tpc": TPC,
-    "slda": SLDA,
-    "ncm": NCM,
-}
-SEPARATE = "ranpac"  # known, but its statistics mix all classes: none could be taken out again
 EXEMPLARS = 50  # of a class at most
 SHARE = 0.2  # of a class's photos that are kept for measuring
 BATCH = 256
 FOLDS = 4  # parts of a lesson that are scored in turn, where no exemplar is kept
 ACCEPT = {1: (0.95,), 2: (0.96, 0.99)}  # share of known images that each threshold lets pass: 95 % in all
-UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a model is made; fixed from its first lesson on."""
-
-    backbone: str = "efficientnet_lite0"
-    image_size: int | None = None  # None: 128, or what the backbone takes
-    memory: int | str = "200MB"  # samples, or bytes as in "200MB"
-    replay: Literal["raw", "latent", "none"] = "latent"
-    learner: str = "anchored"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.replay not in ("raw", "latent", "none"):
-            raise InvalidValue(f"replay is 'raw', 'latent' or 'none', got {self.replay!r}.")
-        if self.learner == SEPARATE:
-            raise InvalidValue(
-                f"{SEPARATE} mixes all classes in one matrix, so none could be forgotten; take slda."
-            )
-        if self.learner not in LEARNERS:
-            raise InvalidValue(f"No learner is called {self.learner!r} here; there are {', '.join(LEARNERS)}.")
-        parse_memory(self.memory)
-
-
-def parse_memory(memory: int | str) -> tuple[int, bool]:
-    """The number, and whether it is one of bytes.
-
-    >>> parse_memory(1500), parse_memory("200MB")
-    ((1500, False), (200000000, True))
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]B|)\s*", str(memory), re.IGNORECASE)
-    number = float(match[1]) * UNITS[match[2].upper()] if match else 0
-    if match is None or number < 1 or (not match[2] and number != int(number)):
-        raise InvalidValue(f"memory is a number of samples, or of bytes as in '200MB', got {memory!r}.")
-    return int(number), bool(match[2])
 
 
 @dataclass(frozen=True)
@@ -109,7 +65,7 @@ class Model:
         self.temperature = 1.0
         self.exemplar_right = torch.empty(0, dtype=torch.bool)  # as of the last lesson of this process
         self.thresholds: list[float] = []  # of each column of `familiarity`
-        self.moments: list[trust.Moments] = []  # of the same, where no exemplar is kept
+        self.moments: list[familiarity.Moments] = []  # of the same, where no exemplar is kept
 
     @property
     def size(self) -> int:
@@ -197,16 +153,16 @@ class Model:
         """
         closed = self._closed
         if not isinstance(closed, SLDA):
-            return trust.max_logit(logits).unsqueeze(1)
+            return familiarity.max_logit(logits).unsqueeze(1)
         return self._resemblance(closed, features(closed.model, z.float().unsqueeze(1))[:, 0], logits)
 
     def _resemblance(self, closed: SLDA, f: Tensor, logits: Tensor) -> Tensor:
         f, means = closed.whiten(f), closed.whiten(closed.means[closed.n > 0])
-        far = trust.mahalanobis(f, means)
+        far = familiarity.mahalanobis(f, means)
         if self.memory is None:
-            near = trust.relative_mahalanobis(f, means)
+            near = familiarity.relative_mahalanobis(f, means)
         else:
-            near = trust.energy(logits, self.temperature)
+            near = familiarity.energy(logits, self.temperature)
         return torch.stack([near.double(), far.double()], 1)
 
     @property
@@ -220,9 +176,9 @@ class Model:
             self._fit()
             return
         scores, y = self._as_if_never_seen(experience.images)
-        gathered = [trust.moments(column, y, len(self.names)) for column in scores.unbind(1)]
-        known = self.moments or [trust.moments(column[:0], y[:0], 0) for column in scores.unbind(1)]
-        self.moments = [trust.merged(a, b) for a, b in zip(known, gathered, strict=True)]
+        gathered = [familiarity.moments(column, y, len(self.names)) for column in scores.unbind(1)]
+        known = self.moments or [familiarity.moments(column[:0], y[:0], 0) for column in scores.unbind(1)]
+        self.moments = [familiarity.merged(a, b) for a, b in zip(known, gathered, strict=True)]
         self._fit()
 
     def _as_if_never_seen(self, images: Images) -> tuple[Tensor, Tensor]:
@@ -249,7 +205,7 @@ class Model:
         """Temperature and thresholds, from the exemplars or from the aggregates."""
         if self.moments:
             pairs = zip(self.moments, ACCEPT[len(self.moments)], strict=True)
-            self.thresholds = [trust.threshold_from_moments(m, accept) for m, accept in pairs]
+            self.thresholds = [familiarity.threshold_from_moments(m, accept) for m, accept in pairs]
         z, y = self.exemplars()
         self.exemplar_right = torch.empty(0, dtype=torch.bool)
         if len(z):
@@ -257,7 +213,9 @@ class Model:
             self.exemplar_right = logits.argmax(1) == y
             self.temperature = trust.fit_temperature(logits, y)
             columns = self.familiarity(z, logits).unbind(1)
-            self.thresholds = [trust.threshold(c, a) for c, a in zip(columns, ACCEPT[len(columns)], strict=True)]
+            self.thresholds = [
+                familiarity.threshold(c, a) for c, a in zip(columns, ACCEPT[len(columns)], strict=True)
+            ]
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -293,7 +251,7 @@ class Model:
         self._drop_rows(stays)
         self._rebuild_spread()
         self.moments = [
-            trust.Moments(**{key: part[[c for c in stays if c < len(m.n)]] for key, part in vars(m).items()})
+            familiarity.Moments(**{key: part[[c for c in stays if c < len(m.n)]] for key, part in vars(m).items()})
             for m in self.moments
         ]
         self._fit()
@@ -319,7 +277,7 @@ class Model:
             closed.add(f, labels[counted], weight=-1.0)
         if self.memory is not None:
             self.memory.discard(ids)
-        self.moments = [trust.fewer(m, labels) for m in self.moments]
+        self.moments = [familiarity.fewer(m, labels) for m in self.moments]
         self._fit()
         left = set(self.taught.values())
         for name in [self.names[label] for label in labels.unique().tolist() if label not in left]:
@@ -417,7 +375,7 @@ class Model:
         self.pending = dict(zip(taught["pending_ids"].tolist(), taught["pending_labels"].tolist(), strict=True))
         self.names, self.lessons, self.temperature = list(app["names"]), app["lessons"], app["temperature"]
         self.thresholds = [-float("inf") if t is None else t for t in app["thresholds"]]
-        self.moments = [trust.Moments(**m) for m in app["moments"]]
+        self.moments = [familiarity.Moments(**m) for m in app["moments"]]
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Model:

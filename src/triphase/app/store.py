@@ -13,8 +13,6 @@ instant, so what CURRENT names is complete at any moment and readers never wait.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import platform
 import re
@@ -27,14 +25,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from triphase import state as files
+from triphase.app.sealed import FORMAT, digest, plain, sealed, unsealed
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, Mismatch, TriphaseError
 from triphase.state import State
 
-FORMAT = 2
 OURS = ("CURRENT", "LOCK", "history.jsonl", "parts", "versions", "work")
 Info = dict[str, Any]
 Event = dict[str, Any]
@@ -70,7 +65,7 @@ class _Pointer:
 class Store:
     """The versions of one model in a directory.
 
-    >>> import tempfile
+    >>> import tempfile, torch
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = Store(Path(folder) / "my-model")
     ...     _ = store.publish({"head": torch.zeros(1)}, {"classes": ["cat"]}, {"event": "taught"})
@@ -158,7 +153,7 @@ class Store:
 
         `instead` makes it the child of the parent of the one before, which `undo` then passes over.
         """
-        info, event = _plain(info), _plain(event)
+        info, event = plain(info), plain(event)
         with self.lock():
             before = self._pointer()
             if before is None:
@@ -223,18 +218,18 @@ class Store:
         The version in use is changed last: once it is, only removing remains, which any writer does. An interrupted
         lesson in `work` goes, too.
         """
-        event = _plain(event)
+        event = plain(event)
         self._find(None)
         with self.lock():
             state, in_use = self.load()
-            result = transform(state, _plain(in_use.info))
+            result = transform(state, plain(in_use.info))
             if result is None:
                 raise InvalidValue(f"Nothing would be left of version {in_use.number}, which is in use.")
             self._catch_up()
             for number in self.numbers():
                 if number != in_use.number:
                     state, version = self.load(number)
-                    self._rewrite_version(version, transform(state, _plain(version.info)))
+                    self._rewrite_version(version, transform(state, plain(version.info)))
             self._rewrite_history(events)
             self.discard_work()
             version = self._rewrite_version(in_use, result)
@@ -331,7 +326,7 @@ class Store:
         file = self._part_file(sha256)
         try:
             value = files.load(file)["part"]
-            intact = _digest(value) == sha256
+            intact = digest(value) == sha256
         except (Mismatch, MemoryError):
             raise
         except Exception as error:  # whatever a damaged file provokes
@@ -343,7 +338,7 @@ class Store:
     def _read(self, file: Path) -> dict[str, Any] | None:
         """A sealed document without its seal, or None where there is no such file."""
         try:
-            document = _unsealed(file.read_bytes(), file)
+            document = unsealed(file.read_bytes(), file)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -361,7 +356,7 @@ class Store:
         events: list[Event] = []
         for line in _read_lines(file):
             with suppress(KeyError, RecursionError, TypeError, ValueError):
-                event = _unsealed(line, file)
+                event = unsealed(line, file)
                 _mark(event)
                 events.append(event)
         return events
@@ -395,18 +390,18 @@ class Store:
         for event in self._unrecorded(self._pointer(), self._events()):
             try:
                 with open(file, "ab") as stream:
-                    stream.write(b"\n" * torn + _sealed(event) + b"\n")
+                    stream.write(b"\n" * torn + sealed(event) + b"\n")
                     stream.flush()
                     os.fsync(stream.fileno())
             except OSError as error:
                 raise files.cannot_write(file, error) from error
 
     def _write_pointer(self, pointer: _Pointer) -> None:
-        files.write(self.path / "CURRENT", _sealed({"format": FORMAT, **asdict(pointer)}) + b"\n")
+        files.write(self.path / "CURRENT", sealed({"format": FORMAT, **asdict(pointer)}) + b"\n")
 
     def _write_version(self, version: Version) -> None:
         files.write(
-            self._version_file(version.number), _sealed({"format": FORMAT, **asdict(version)}, indent=1) + b"\n"
+            self._version_file(version.number), sealed({"format": FORMAT, **asdict(version)}, indent=1) + b"\n"
         )
 
     def _write_parts(self, state: Mapping[str, Any]) -> dict[str, Part]:
@@ -414,7 +409,7 @@ class Store:
         parts = {}
         try:
             for name, value in state.items():
-                sha256 = _digest(value)
+                sha256 = digest(value)
                 file = self._part_file(sha256)
                 try:
                     self._read_part(sha256)
@@ -445,7 +440,7 @@ class Store:
             self._drop([version.number])
             return version
         state, info = result
-        changed = replace(version, info=_plain(info), parts=self._write_parts(state))
+        changed = replace(version, info=plain(info), parts=self._write_parts(state))
         if changed != version:
             self._write_version(changed)
         return changed
@@ -454,9 +449,9 @@ class Store:
         """Change the events of the past, and the last one also in CURRENT."""
 
         def changed(event: Event) -> Event:
-            return {**_plain(events(event)), "version": event["version"], "time": event["time"]}
+            return {**plain(events(event)), "version": event["version"], "time": event["time"]}
 
-        lines = [_sealed(changed(event)) + b"\n" for event in self._events()]
+        lines = [sealed(changed(event)) + b"\n" for event in self._events()]
         files.write(self.path / "history.jsonl", b"".join(lines))
         pointer = self._pointer()
         if pointer is not None and pointer.event is not None:
@@ -476,68 +471,6 @@ class Store:
         for file in (self.path / "parts").glob("*.safetensors"):
             if file not in needed:
                 _remove(file)
-
-
-def _digest(value: Any) -> str:
-    """SHA-256 of a value of a state: of its content, since one content can be written as different files."""
-    digest = hashlib.sha256()
-
-    def feed(value: Any) -> None:
-        if isinstance(value, Tensor):
-            tensor = value.detach().cpu().contiguous().reshape(-1)
-            digest.update(f"tensor {value.dtype} {list(value.shape)}\n".encode())
-            if tensor.numel():
-                digest.update(tensor.view(torch.uint8).numpy().data)
-        elif isinstance(value, Mapping):
-            digest.update(f"mapping {len(value)}\n".encode())
-            for key, item in value.items():
-                digest.update(json.dumps(str(key)).encode())
-                feed(item)
-        elif isinstance(value, list | tuple):
-            digest.update(f"list {len(value)}\n".encode())
-            for item in value:
-                feed(item)
-        else:
-            digest.update(json.dumps(value).encode() + b"\n")
-
-    feed(value)
-    return digest.hexdigest()
-
-
-def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy as JSON gives it back."""
-    copy: dict[str, Any] = json.loads(json.dumps(value))
-    return copy
-
-
-def _checksum(document: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:16]
-
-
-def _sealed(document: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """A document with its own checksum, as JSON."""
-    return json.dumps({**document, "checksum": _checksum(document)}, indent=indent).encode()
-
-
-def _unsealed(blob: bytes, file: Path) -> dict[str, Any]:
-    """A document whose checksum is right; ValueError, KeyError or TypeError if it is not."""
-    document = json.loads(blob)
-    if not isinstance(document, dict):
-        raise TypeError("not a document")
-    if document.get("format", FORMAT) > FORMAT:
-        found = document["format"]
-        raise Mismatch(
-            f"{file} was written by a newer triphase (format {found}, this one reads {FORMAT}); upgrade."
-        )
-    if document.pop("checksum") != _checksum(document):
-        raise ValueError("its checksum does not match")
-    if document.get("format", FORMAT) < FORMAT:
-        found = document["format"]
-        raise Mismatch(
-            f"{file} was written by an older triphase (format {found}, this one reads {FORMAT}): teach a new model "
-            "from the photos, or use that version."
-        )
-    return document
 
 
 def _read_lines(file: Path) -> list[bytes]:

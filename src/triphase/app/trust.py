@@ -1,7 +1,6 @@
-"""What lets people rely on a model: honest probabilities, a guard against forgetting, and the answer "unknown".
+"""What lets people rely on a model: honest probabilities, and a guard against forgetting.
 
-Pure functions on tensors. Exemplars are samples that no learner trained on, whoever keeps them. A score of
-familiarity is high for images of classes that were taught and low for everything else.
+Pure functions on tensors. Exemplars are samples that no learner trained on, whoever keeps them.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from triphase.app.familiarity import exact
 from triphase.errors import InvalidValue
 
 PRIOR = 5.0  # exemplars that the prior of the temperature is worth
 EXTREME = 1e3  # the temperature stays within this factor of the spread of the logits, either way
 Z_95 = 1.6448536269514722  # one-sided 95 % point of the normal distribution
-FEWEST = 4  # scores from which a threshold can be told
 
 
 def fit_temperature(logits: Tensor, y: Tensor) -> float:
@@ -62,7 +60,7 @@ def expected_calibration_error(probabilities: Tensor, y: Tensor, bins: int = 15)
     """
     if bins < 1:
         raise InvalidValue(f"bins must be at least 1, got {bins}.")
-    confidence, guess = _exact(probabilities).max(1)
+    confidence, guess = exact(probabilities).max(1)
     number = (confidence * bins).ceil().long().clamp(1, bins) - 1
     gaps = (guess == y.cpu()).double() - confidence
     total = torch.zeros(bins, dtype=torch.float64).index_add(0, number, gaps)
@@ -201,166 +199,9 @@ def confused_with_new(after_logits_all: Tensor, y: Tensor, old: Collection[int])
     return tuple(sorted(found, key=lambda c: (-c.count, c.label, c.taken_for)))
 
 
-def max_softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """(n,): the probability of the likeliest class."""
-    return (logits.float() / temperature).softmax(1).amax(1)
-
-
-def max_logit(logits: Tensor) -> Tensor:
-    """(n,): the highest logit."""
-    return logits.float().amax(1)
-
-
-def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """(n,): T logsumexp(logits / T), a soft maximum (Liu et al., 2020)."""
-    return temperature * (logits.float() / temperature).logsumexp(1)
-
-
-def cosine(features: Tensor, means: Tensor) -> Tensor:
-    """(n,): the cosine between features (n, D) and the nearest of the class means (c, D)."""
-    return (F.normalize(features, dim=1) @ F.normalize(means, dim=1).T).amax(1)
-
-
-def mahalanobis(features: Tensor, means: Tensor) -> Tensor:
-    """(n,): minus the squared distance to the nearest class mean, of whitened features (`SLDA.whiten`).
-
-    >>> mahalanobis(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
-    tensor([-4.])
-    """
-    f, m = _centred(features, means)
-    return -(f.square().sum(1, keepdim=True) - 2 * f @ m.T + m.square().sum(1)).amin(1)
-
-
-def relative_mahalanobis(features: Tensor, means: Tensor) -> Tensor:
-    """(n,): how much nearer, in squared distance, features are to a class mean than to the mean of all classes.
-
-    What makes an image unusual in itself lengthens both distances and cancels (after Ren et al., 2021).
-
-    >>> relative_mahalanobis(torch.tensor([[1.0, 9.0]]), torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))
-    tensor([1.])
-    """
-    f, m = _centred(features, means)
-    return (2 * f @ m.T - m.square().sum(1)).amax(1)
-
-
-def nearest(features: Tensor, stored: Tensor, k: int = 1) -> Tensor:
-    """(n,): the cosine between features (n, D) and the k-th nearest of some stored ones (m, D)."""
-    likeness = F.normalize(features, dim=1) @ F.normalize(stored, dim=1).T
-    return likeness.topk(min(k, len(stored)), dim=1).values[:, -1]
-
-
-def threshold(scores_known: Tensor, accept: float = 0.95) -> float:
-    """Answer "unknown" below this score: in expectation at least `accept` of known images are above it.
-
-    Conformal: of n + 1 scores that are alike, each is as likely as any other to be the lowest, so the k-th
-    lowest of n exemplars rejects k in n + 1 known images, and k is the largest that is allowed. Where not even the
-    lowest is, a normal distribution through the scores says how far below them the threshold must be; with fewer
-    than FEWEST scores it is -inf, and nothing is unknown.
-
-    >>> threshold(torch.arange(100.0))
-    4.0
-    """
-    _check_share(accept)
-    scores = _exact(scores_known).sort().values
-    n = len(scores)
-    k = int(round((n + 1) * (1 - accept), 9))
-    if k >= 1:
-        return float(scores[k - 1])
-    if n < FEWEST:
-        return -math.inf
-    reach = _student(accept, n - 1) * float(scores.std()) * math.sqrt(1 + 1 / n)
-    return min(float(scores[0]), float(scores.mean()) - reach)
-
-
-@dataclass(frozen=True)
-class Moments:
-    """What may be kept of scores where no sample may: for each class their number, mean and central moments."""
-
-    n: Tensor  # (c,)
-    mean: Tensor  # (c,)
-    squares: Tensor  # (c,): the sum of (score - mean)^2
-    cubes: Tensor  # (c,): the sum of (score - mean)^3
-
-
-def moments(scores: Tensor, y: Tensor, n_classes: int) -> Moments:
-    """The moments of each class's scores.
-
-    >>> moments(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]), 2).mean.tolist()
-    [2.0, 5.0]
-    """
-    scores, y = _exact(scores), y.cpu()
-    n = torch.bincount(y, minlength=n_classes).double()
-    mean = torch.zeros_like(n).index_add(0, y, scores) / n.clamp(min=1)
-    squares, cubes = (torch.zeros_like(n).index_add(0, y, (scores - mean[y]) ** power) for power in (2, 3))
-    return Moments(n, mean, squares, cubes)
-
-
-def merged(a: Moments, b: Moments) -> Moments:
-    """The moments of both together (Chan, Golub and LeVeque, 1983); one may know more classes than the other."""
-    width = max(len(a.n), len(b.n))
-    n_a, mean_a, squares_a, cubes_a = (F.pad(part, (0, width - len(part))) for part in _parts(a))
-    n_b, mean_b, squares_b, cubes_b = (F.pad(part, (0, width - len(part))) for part in _parts(b))
-    n, gap = (n_a + n_b).clamp(min=1), mean_b - mean_a
-    squares = squares_a + squares_b + gap**2 * n_a * n_b / n
-    cubes = cubes_a + cubes_b + gap**3 * n_a * n_b * (n_a - n_b) / n**2
-    cubes = cubes + 3 * gap * (n_a * squares_b - n_b * squares_a) / n
-    return Moments(n_a + n_b, mean_a + gap * n_b / n, squares, cubes)
-
-
-def fewer(of: Moments, y: Tensor) -> Moments:
-    """Without some images of classes y: what they scored is not known, so the rest keeps its mean and shape.
-
-    >>> fewer(moments(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]), 2), torch.tensor([0])).n.tolist()
-    [1.0, 1.0]
-    """
-    gone = torch.bincount(y.cpu(), minlength=len(of.n))[: len(of.n)]
-    n = (of.n - gone).clamp(min=0)
-    share = n / of.n.clamp(min=1)
-    return Moments(n, of.mean, of.squares * share, of.cubes * share)
-
-
-def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
-    """As `threshold` where only moments were kept, every class counting alike.
-
-    Scores have a long tail on one side, so the skewness matters: the quantile is that of a shifted Gamma
-    distribution with the same three moments (Wilson and Hilferty, 1931), moved out for the number of scores.
-    """
-    _check_share(accept)
-    there = known.n > 0
-    total = float(known.n.sum())
-    if total < FEWEST:
-        return -math.inf
-    n, means, squares, cubes = (part[there] for part in _parts(known))
-    mean = means.mean()
-    off, variances = means - mean, squares / n
-    variance = float((variances + off**2).mean()) * total / (total - 1)
-    if variance == 0.0:
-        return float(mean)
-    skewness = float((cubes / n + 3 * off * variances + off**3).mean()) / variance**1.5
-    z = -_student(accept, int(total) - 1)
-    return float(mean) + _skewed(z, skewness) * math.sqrt(variance * (1 + 1 / total))
-
-
-def auroc(known: Tensor, unknown: Tensor) -> float:
-    """The probability that a known image scores higher than an unknown one, ties counting half; NaN without either.
-
-    >>> auroc(torch.tensor([2.0, 3.0]), torch.tensor([1.0, 2.0]))
-    0.875
-    """
-    a, b = _exact(known), _exact(unknown).sort().values
-    if not len(a) or not len(b):
-        return math.nan
-    lower, upper = torch.searchsorted(b, a), torch.searchsorted(b, a, right=True)
-    return float((lower + upper).double().mean() / (2 * len(b)))
-
-
-def _exact(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().double()
-
-
 def _below_the_best(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Logits relative to the highest of their row, and that of the true class."""
-    logits, y = _exact(logits), y.cpu()
+    logits, y = exact(logits), y.cpu()
     if len(logits) != len(y):
         raise InvalidValue(f"{len(logits)} rows of logits but {len(y)} labels: give one label for each row.")
     if not len(y):
@@ -393,36 +234,3 @@ def _lower_bound(lost: int, gained: int, n: int) -> float:
     p_lost, p_gained = (lost + 1) / (n + 2), (gained + 1) / (n + 2)
     drop = p_lost - p_gained
     return drop - Z_95 * math.sqrt((p_lost + p_gained - drop**2) / (n + 2))
-
-
-def _centred(features: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
-    """Both around the mean of all classes, where squares are small and differences exact."""
-    centre = means.mean(0)
-    return features - centre, means - centre
-
-
-def _parts(of: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return of.n, of.mean, of.squares, of.cubes
-
-
-def _skewed(z: float, skewness: float) -> float:
-    """The point of a standardised Gamma distribution of that skewness that corresponds to z of the normal one."""
-    if abs(skewness) < 1e-6:
-        return z
-    return 2 / skewness * (max(0.0, 1 + skewness * z / 6 - skewness**2 / 36) ** 3 - 1)
-
-
-def _student(share: float, freedom: int) -> float:
-    """Quantile of Student's t for at least 3 degrees of freedom (Cornish-Fisher, Abramowitz and Stegun 26.7.5)."""
-    z = float(torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, start=1))
-
-
-def _check_share(accept: float) -> None:
-    if not 0 < accept < 1:
-        raise InvalidValue(f"accept must be between 0 and 1, got {accept}: 0.95 accepts 95 % of known images.")

@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep what a training step frees for the next one: page faults would cost a tenth of the step."""
+    """Have glibc keep what a training step frees for the next one, which spares the page faults."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
         libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the most that glibc allows

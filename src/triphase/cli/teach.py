@@ -12,7 +12,7 @@ from rich.text import Text
 
 from triphase.app.lesson import KEEP, Outcome, Plan, plan
 from triphase.app.lesson import teach as teach_lesson
-from triphase.app.model import LEARNERS, Options
+from triphase.app.options import LEARNERS, Options
 from triphase.app.store import Store
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count

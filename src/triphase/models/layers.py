@@ -35,8 +35,8 @@ class DepthwiseConv2d(nn.Conv2d):
     """One filter per channel, stride 1. Torch's own, but for a gradient that it is slow at.
 
     Where the map is smaller than the kernel (5 x 5 filters on 3 x 3 pixels, as in the last blocks of a network for
-    small images), oneDNN has no fast kernel for the gradient of the filters: it takes longer than all else in the
-    block together. `benchmarks/speed/depthwise.py` measures it.
+    small images), oneDNN has no fast kernel for the gradient of the filters.
+    `benchmarks/speed/depthwise.py` measures what this saves.
     """
 
     def forward(self, input: Tensor) -> Tensor:
