@@ -17,6 +17,7 @@ from triphase.data.recipe import Recipe
 from triphase.errors import InvalidValue
 from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import Step, sgd_step
+from triphase.learners.sgd import SGD
 from triphase.models import SplitClassifier
 from triphase.testing import tiny_model
 
@@ -183,7 +184,7 @@ def test_head_does_not_decay_and_csf_has_its_own_rate() -> None:
     rates = {}
     for group in optimizer.param_groups:
         for p in group["params"]:
-            rates[id(p)] = (group["lr"], group["weight_decay"], group["momentum"])
+            rates[id(p)] = (group["lr"], group["weight_decay"], optimizer.momentum)
     for block in (model.llf, model.csf):
         assert all(rates[id(p)] == (0.03, 1e-2, 0.7) for p in block.parameters())
     assert rates[id(model.head.weight)] == (0.2, 0.0, 0.7)
@@ -201,7 +202,7 @@ def test_frozen_blocks_are_left_out_and_come_back() -> None:
     assert {id(p) for p in parameters} == {id(p) for p in [*model.csf.parameters(), model.head.weight]}
 
 
-def step(course: Course, model: SplitClassifier, optimizer: torch.optim.SGD) -> None:
+def step(course: Course, model: SplitClassifier, optimizer: SGD) -> None:
     sgd_step(optimizer, F.cross_entropy(model.tail(Z), Y))
 
 

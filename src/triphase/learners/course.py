@@ -15,6 +15,7 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.errors import InvalidValue
 from triphase.learners.protocol import Step, blocks_state, load_blocks
+from triphase.learners.sgd import SGD
 from triphase.models import SplitClassifier
 from triphase.models.split import BLOCKS
 
@@ -28,7 +29,7 @@ class Course:
         if reset_momentum not in ("phase", "experience", "never"):
             raise InvalidValue(f"reset_momentum is 'phase', 'experience' or 'never', got {reset_momentum!r}.")
         self._reset_momentum = reset_momentum
-        self._optimizer: torch.optim.SGD | None = None
+        self._optimizer: SGD | None = None
         self._names: dict[int, str] = {}
         self._momentum: dict[str, Tensor] = {}  # of the last optimiser, or as loaded
         self._resume: str | None = None
@@ -50,7 +51,7 @@ class Course:
         self._fresh = True
         return True
 
-    def optimizer(self, model: SplitClassifier, recipe: Recipe, *, fresh: bool = False) -> torch.optim.SGD:
+    def optimizer(self, model: SplitClassifier, recipe: Recipe, *, fresh: bool = False) -> SGD:
         """SGD with momentum over the blocks that learn; the head does not decay (SPEC 1.5).
 
         Momentum starts at zero in each phase unless `reset_momentum` says otherwise: a live buffer would go on
@@ -67,7 +68,7 @@ class Course:
             if named:
                 rates = {"lr": lr / self.divisor, "initial_lr": lr, "weight_decay": decay}
                 groups.append({"params": [p for _, p in named], **rates})
-        self._optimizer = torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, foreach=True)
+        self._optimizer = SGD(groups, recipe.momentum)
         kept = {"phase": False, "experience": self.epochs_before > 0, "never": True}[self._reset_momentum]
         if not self._fresh or (kept and not fresh):  # not fresh: continued in the middle of this section
             self._restore_momentum()
@@ -143,9 +144,8 @@ class Course:
 
     def _buffers(self) -> dict[str, Tensor]:
         held = self._momentum if self._optimizer is None or self._reset_momentum == "never" else {}
-        state = {} if self._optimizer is None else self._optimizer.state
-        live = {self._names[id(p)]: s.get("momentum_buffer") for p, s in state.items()}
-        return held | {name: buffer for name, buffer in live.items() if buffer is not None}
+        live = {} if self._optimizer is None else self._optimizer.buffers
+        return held | {self._names[id(p)]: buffer for p, buffer in live.items()}
 
     def _restore_momentum(self) -> None:
         assert self._optimizer is not None
@@ -156,7 +156,7 @@ class Course:
                     continue
                 grown = torch.zeros_like(p)  # a head that grew since has new rows without momentum
                 grown[tuple(slice(n) for n in buffer.shape)] = buffer.to(p.device)
-                self._optimizer.state[p]["momentum_buffer"] = grown
+                self._optimizer.buffers[p] = grown
 
 
 def learner_state(

@@ -15,6 +15,7 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
+from triphase.learners.sgd import SGD
 from triphase.models import SplitClassifier
 from triphase.models.split import BLOCKS
 
@@ -57,10 +58,10 @@ def ignore(step: Step) -> None:
     """A tick that does nothing."""
 
 
-def sgd_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+def sgd_step(optimizer: SGD | torch.optim.Optimizer, loss: Tensor) -> None:
     """Apply the gradient of the loss: the only place where one is applied."""
     with stopwatch.on_backward(csf_learns=len(optimizer.param_groups) > 1):
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 

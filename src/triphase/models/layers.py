@@ -74,24 +74,24 @@ class _SmallMap(torch.autograd.Function):
 def conv(
     c_in: int, c_out: int, kernel: int, *, stride: int = 1, groups: int = 1, padding: int | None = None
 ) -> nn.Conv2d:
-    """A convolution without bias and, until `assemble` draws them, without values; padding keeps the size.
+    """A convolution without bias; `assemble` draws its values; padding keeps the size.
 
-    Torch would fill it from its global generator, which must neither matter nor move.
+    Torch fills it from its global generator, which must neither matter nor move.
     """
     margin = kernel // 2 if padding is None else padding
     depthwise = groups == c_in == c_out and stride == 1 and kernel % 2 == 1 and margin == kernel // 2
-    layer = (DepthwiseConv2d if depthwise else nn.Conv2d)(
-        c_in, c_out, kernel, stride, margin, groups=groups, bias=False, device="meta"
-    )
-    return layer.to_empty(device="cpu")
+    with torch.random.fork_rng(devices=()):
+        return (DepthwiseConv2d if depthwise else nn.Conv2d)(
+            c_in, c_out, kernel, stride, margin, groups=groups, bias=False
+        )
 
 
 def same_conv(c_in: int, c_out: int, kernel: int, *, stride: int = 1, groups: int = 1) -> nn.Conv2d:
     """As `conv`, with TensorFlow's padding; for stride 1 the two are the same."""
     if stride == 1:
         return conv(c_in, c_out, kernel, groups=groups)
-    layer = SameConv2d(c_in, c_out, kernel, stride, groups=groups, bias=False, device="meta")
-    return layer.to_empty(device="cpu")
+    with torch.random.fork_rng(devices=()):
+        return SameConv2d(c_in, c_out, kernel, stride, groups=groups, bias=False)
 
 
 def assemble(
