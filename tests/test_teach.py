@@ -345,9 +345,11 @@ def test_predict_names_a_class_or_says_unknown(world: World, monkeypatch: pytest
     assert [(a["file"], a["best"]) for a in answers] == [(str(photos[0]), "red"), (str(photos[1]), "blue")]
     assert all(0.4 < a["probability"] <= 1 and a["label"] in (a["best"], "unknown") for a in answers)
 
-    monkeypatch.setattr(Model, "familiarity", lambda self, z, logits: torch.full((len(z), 1), torch.inf))
+    monkeypatch.setattr(
+        Model, "_familiarity", lambda self, logits, nearness: torch.full((len(logits), 1), torch.inf)
+    )
     assert re.search(r"100\.png +red +[\d.]+ %\n", done("predict", world.base, photos[0]).out)
-    monkeypatch.setattr(Model, "familiarity", lambda self, z, logits: torch.full((len(z), 1), -1e30))
+    monkeypatch.setattr(Model, "_familiarity", lambda self, logits, nearness: torch.full((len(logits), 1), -1e30))
     assert re.search(
         r"100\.png +unknown +\(best guess: red, [\d.]+ %\)", done("predict", world.base, photos[0]).out
     )

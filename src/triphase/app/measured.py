@@ -26,27 +26,23 @@ class ClassLine:
 
 
 class Measured:
-    """The exemplars that were held before the lesson, and what the model said of them then."""
+    """The exemplars that were held before the lesson, and which of them were right then."""
 
     def __init__(self, model: Model) -> None:
-        self.z, self.y = model.exemplars()
-        self.logits = model.logits(self.z) if len(self.z) else torch.empty(0, len(model.names))
-        self._after: tuple[int, Tensor] | None = None
+        self.ids, self.y, self.stored = model.exemplars()
+        self.right = model.exemplar_right
 
     def after(self, model: Model) -> Tensor:
-        """What the model says of them now, asked once after each lesson."""
-        if self._after is None or self._after[0] != model.lessons:
-            self._after = model.lessons, model.logits(self.z)
-        return self._after[1]
+        """What the model says of them now."""
+        return model.answered(self.ids, lambda rows: model.latents_of(self.stored[rows]))
 
     def verdict(self, model: Model, old: int, max_drop: float) -> trust.Verdict:
         """Whether the classes known before suffered; the arg max is restricted to them."""
-        if old < 2 or len(self.z) == 0:
+        if old < 2 or len(self.y) == 0:
             nothing = torch.empty(0, dtype=torch.bool)
             return trust.guard(nothing, nothing, nothing.long(), max_drop)
-        before = trust.right_among(self.logits, self.y, range(old))
         after = trust.right_among(self.after(model), self.y, range(old))
-        return trust.guard(before, after, self.y, max_drop)
+        return trust.guard(self.right, after, self.y, max_drop)
 
     def unlearned(self, model: Model, experience: Experience) -> bool:
         """Whether photos held out from the lesson itself are right no more often than by guessing."""
@@ -54,16 +50,13 @@ class Measured:
         if held is None or not bool(held.any()) or len(classes) < 2 or len(self.y) == 0:
             return False
         own = experience.images.select(held.nonzero().view(-1))
-        right = trust.right_among(model.logits(latents(model.network, own)), own.labels, classes)
-        return trust.unlearned(right, len(classes), float(self.right().double().mean()))
-
-    def right(self) -> Tensor:
-        """(n,) bool: those that were right before."""
-        return self.logits.argmax(1) == self.y if len(self.z) else torch.empty(0, dtype=torch.bool)
+        logits = model.answered(own.ids, lambda rows: latents(model.network, own.select(rows)))
+        right = trust.right_among(logits, own.labels, classes)
+        return trust.unlearned(right, len(classes), float(self.right.double().mean()))
 
     def confused(self, model: Model, old: int) -> list[tuple[str, str, int, int]]:
         """Old classes that are taken for new ones now."""
-        if len(self.z) == 0:
+        if len(self.y) == 0:
             return []
         found = trust.confused_with_new(self.after(model), self.y, range(old))
         return [(model.names[c.label], model.names[c.taken_for], c.count, c.n) for c in found]
@@ -71,13 +64,12 @@ class Measured:
 
 def table(model: Model, experience: Experience, before: Measured, old: int) -> list[ClassLine]:
     """Each class, what was learned of it, and its accuracy among all classes before and after."""
-    _, y = model.exemplars()
+    _, y, _ = model.exemplars()
     right = model.exemplar_right
-    was = before.right()
     counts = torch.bincount(experience.images.labels, minlength=len(model.names)).tolist()
     lines = []
     for label, name in enumerate(model.names):
-        then, now = was[before.y == label], right[y == label]
+        then, now = before.right[before.y == label], right[y == label]
         lines.append(
             ClassLine(
                 name=name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
 from triphase.learners import NCM, SLDA, Anchored, Learner
+from triphase.learners.frozen import scores
 from triphase.learners.protocol import Tick, ignore
 from triphase.models import SplitClassifier, build
 from triphase.randomness import keys
@@ -63,7 +64,8 @@ class Model:
         self.apart: set[int] = set()  # ids of those that were held out: they never entered statistics
         self.pending: dict[int, int] = {}  # the same of photos that were glanced at, and not learned yet
         self.temperature = 1.0
-        self.exemplar_right = torch.empty(0, dtype=torch.bool)  # as of the last lesson of this process
+        self.exemplar_right = torch.empty(0, dtype=torch.bool)  # which exemplars are recognised
+        self._answered = torch.empty(0, dtype=torch.long), torch.empty(0, 0)  # their ids and scores, once fitted
         self.thresholds: list[float] = []  # of each column of `familiarity`
         self.moments: list[familiarity.Moments] = []  # of the same, where no exemplar is kept
 
@@ -133,37 +135,55 @@ class Model:
 
     # --- trust --------------------------------------------------------------------------------------------------
 
-    def exemplars(self) -> tuple[Tensor, Tensor]:
-        """Packed latents and classes of the photos that are kept for measuring."""
+    def exemplars(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids and classes of the photos that are kept for measuring, and what is stored of them."""
         if self.memory is None or len(self.memory) == 0:
-            return torch.empty(0), torch.empty(0, dtype=torch.long)
+            return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long), torch.empty(0)
         slots = self.memory.slots(HELD_OUT)
-        return self._stored(slots), self.memory["y"][slots]
+        return self.memory["id"][slots], self.memory["y"][slots], self._stored(slots)
 
-    def logits(self, z: Tensor) -> Tensor:
-        """Scores (n, classes) of packed latents."""
-        parts = [self.learner.logits(unpack(some.float())).cpu() for some in z.split(BATCH)]
-        return torch.cat(parts)[:, : len(self.names)] if parts else torch.empty(0, len(self.names))
+    def look(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores (n, classes) of packed latents, and how near they are to what discriminant analysis counted.
 
-    def familiarity(self, z: Tensor, logits: Tensor) -> Tensor:
+        The second, (n, 2), are the two distances of `_nearness`; (n, 0) with learners that have none.
+        """
+        closed = self._closed
+        if not isinstance(closed, SLDA):
+            parts = [self.learner.logits(unpack(some.float())).cpu() for some in z.split(BATCH)]
+            return torch.cat(parts)[:, : len(self.names)], torch.empty(len(z), 0)
+        parts, nearness = [], []
+        assert isinstance(self.learner, SLDA | Anchored)
+        for some in z.split(BATCH):
+            whole = unpack(some.float())
+            f = scores(closed.model, whole)  # both members and the distances need it
+            parts.append(self.learner.logits(whole, f).cpu())
+            nearness.append(_nearness(closed, f.cpu()))
+        return torch.cat(parts)[:, : len(self.names)], torch.cat(nearness)
+
+    def answered(self, ids: Tensor, z: Callable[[Tensor], Tensor]) -> Tensor:
+        """Scores of photos: as of the last fit where they are exemplars, of the latents z(rows) where not."""
+        known, logits = self._answered
+        order = known.argsort()
+        at = torch.searchsorted(known[order], ids).clamp(max=max(len(known) - 1, 0))
+        there = known[order][at] == ids if len(known) else torch.zeros(len(ids), dtype=torch.bool)
+        found = torch.empty(len(ids), len(self.names))
+        found[there] = logits[order[at[there]]]
+        rest = (~there).nonzero().view(-1)
+        if len(rest):
+            found[rest] = self.look(z(rest))[0]
+        return found
+
+    def _familiarity(self, logits: Tensor, nearness: Tensor) -> Tensor:
         """(n, 1 or 2): the higher, the more an image resembles what was taught.
 
         The first column tells near strangers apart (benchmarks/unknown.py chose it), the second one, the distance
         to the nearest class mean of the untouched features, images that are like nothing at all.
         """
-        closed = self._closed
-        if not isinstance(closed, SLDA):
+        if nearness.shape[1] == 0:
             return familiarity.max_logit(logits).unsqueeze(1)
-        return self._resemblance(closed, features(closed.model, z.float().unsqueeze(1))[:, 0], logits)
-
-    def _resemblance(self, closed: SLDA, f: Tensor, logits: Tensor) -> Tensor:
-        f, means = closed.whiten(f), closed.whiten(closed.means[closed.n > 0])
-        far = familiarity.mahalanobis(f, means)
         if self.memory is None:
-            near = familiarity.relative_mahalanobis(f, means)
-        else:
-            near = familiarity.energy(logits, self.temperature)
-        return torch.stack([near.double(), far.double()], 1)
+            return nearness
+        return torch.stack([familiarity.energy(logits, self.temperature).double(), nearness[:, 1]], 1)
 
     @property
     def _closed(self) -> Learner:
@@ -188,31 +208,30 @@ class Model:
         class at a time are left out of them; those of which nothing would be left are not scored.
         """
         z, y, closed = latents(self.network, images), images.labels, self._closed
-        logits = self.logits(z)
         if not isinstance(closed, SLDA):
-            return self.familiarity(z, logits), y
+            return self._familiarity(*self.look(z)), y
         f = features(closed.model, z.float().unsqueeze(1))[:, 0]
         fold = torch.empty_like(y)
         for label in y.unique().tolist():
             fold[y == label] = torch.arange(int((y == label).sum())) % FOLDS
-        scores, scored = torch.empty(len(y), 2, dtype=torch.float64), closed.n[y] > 1
+        found, scored = torch.empty(len(y), 2, dtype=torch.float64), closed.n[y] > 1
         for k in fold[scored].unique().tolist():
             rows = scored & (fold == k)
-            scores[rows] = self._resemblance(closed.without(f[rows], y[rows]), f[rows], logits[rows])
-        return scores[scored], y[scored]
+            found[rows] = _nearness(closed.without(f[rows], y[rows]), f[rows])
+        return found[scored], y[scored]
 
     def _fit(self) -> None:
         """Temperature and thresholds, from the exemplars or from the aggregates."""
         if self.moments:
             pairs = zip(self.moments, ACCEPT[len(self.moments)], strict=True)
             self.thresholds = [familiarity.threshold_from_moments(m, accept) for m, accept in pairs]
-        z, y = self.exemplars()
-        self.exemplar_right = torch.empty(0, dtype=torch.bool)
-        if len(z):
-            logits = self.logits(z)
-            self.exemplar_right = logits.argmax(1) == y
+        ids, y, stored = self.exemplars()
+        self._answered, self.exemplar_right = (ids, torch.empty(0, 0)), torch.empty(0, dtype=torch.bool)
+        if len(y):
+            logits, nearness = self.look(self.latents_of(stored))
+            self._answered, self.exemplar_right = (ids, logits), logits.argmax(1) == y
             self.temperature = trust.fit_temperature(logits, y)
-            columns = self.familiarity(z, logits).unbind(1)
+            columns = self._familiarity(logits, nearness).unbind(1)
             self.thresholds = [
                 familiarity.threshold(c, a) for c, a in zip(columns, ACCEPT[len(columns)], strict=True)
             ]
@@ -222,9 +241,9 @@ class Model:
     def scores(self, images: Images) -> tuple[Tensor, Tensor]:
         """Probabilities (n, classes), and whether each image is like what was taught (n,) bool."""
         z = latents(self.network, images)
-        logits = self.logits(z)
+        logits, nearness = self.look(z)
         known = torch.ones(len(z), dtype=torch.bool)
-        for column, threshold in zip(self.familiarity(z, logits).unbind(1), self.thresholds, strict=False):
+        for column, threshold in zip(self._familiarity(logits, nearness).unbind(1), self.thresholds, strict=False):
             known &= column >= threshold
         return (logits / self.temperature).softmax(1), known
 
@@ -286,10 +305,13 @@ class Model:
 
     def _stored(self, slots: Tensor) -> Tensor:
         assert self.memory is not None
-        if self.memory.store == "latent":
-            return self.memory["z"][slots]
-        x = self.memory["x"][slots]
-        return encode(self.network, len(x), x.__getitem__)[:, 0]
+        return self.memory["z" if self.memory.store == "latent" else "x"][slots]
+
+    def latents_of(self, stored: Tensor) -> Tensor:
+        """Packed latents of what the memory stores of some photos."""
+        if self.options.replay == "latent" or len(stored) == 0:
+            return stored
+        return encode(self.network, len(stored), stored.__getitem__)[:, 0]
 
     def _drop_rows(self, stays: list[int]) -> None:
         """Keep some rows of whatever has one per class, and renumber."""
@@ -315,7 +337,7 @@ class Model:
         f, y = closed.sums[:0], torch.empty(0, dtype=torch.long)
         slots = self.memory.slots(TRAIN) if self.memory is not None else torch.empty(0)
         if self.memory is not None and len(slots):
-            f = features(closed.model, self._stored(slots).float().unsqueeze(1))[:, 0]
+            f = features(closed.model, self.latents_of(self._stored(slots)).float().unsqueeze(1))[:, 0]
             y = self.memory["y"][slots]
         closed.rebuild(f, y)
         self.moments, self.thresholds = [], []  # they belong to the spread of before
@@ -334,7 +356,7 @@ class Model:
                 "samples": len(memory) if memory is not None else 0,
                 "capacity": memory.capacity if memory is not None else 0,
                 "bytes": memory.nbytes if memory is not None else 0,
-                "exemplars": len(self.exemplars()[1]),
+                "exemplars": len(self.exemplar_right),
             },
             "taught": len(self.taught),
         }
@@ -361,6 +383,7 @@ class Model:
             "temperature": self.temperature,
             "thresholds": [t if t > -float("inf") else None for t in self.thresholds],
             "moments": [dict(vars(m)) for m in self.moments],
+            "exemplar_right": self.exemplar_right,
         }
         return state
 
@@ -376,6 +399,7 @@ class Model:
         self.names, self.lessons, self.temperature = list(app["names"]), app["lessons"], app["temperature"]
         self.thresholds = [-float("inf") if t is None else t for t in app["thresholds"]]
         self.moments = [familiarity.Moments(**m) for m in app["moments"]]
+        self.exemplar_right = app["exemplar_right"]
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Model:
@@ -400,6 +424,13 @@ class Model:
                     f"A memory of {self.options.memory} holds no sample of {sample} bytes; give more."
                 )
         return Memory(number, seed=self.options.seed, store=store, dtype=torch.float16)
+
+
+def _nearness(closed: SLDA, f: Tensor) -> Tensor:
+    """(n, 2): minus the squared distances to the nearest class mean, relative to the mean of all and absolute."""
+    f, means = closed.whiten(f), closed.whiten(closed.means[closed.n > 0])
+    near, far = familiarity.relative_mahalanobis(f, means), familiarity.mahalanobis(f, means)
+    return torch.stack([near.double(), far.double()], 1)
 
 
 def _labelled(images: Images) -> dict[int, int]:

@@ -77,11 +77,11 @@ class Anchored:
             self.anchor.learn(experience, recipe)
             self.glanced = experience.index
 
-    def logits(self, z: Tensor) -> Tensor:
-        """The sum of both members' standardised scores."""
+    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
+        """The sum of both members' standardised scores; f are the features of `still`, where they are known."""
         if self.glanced:
-            return self.anchor.logits(z)
-        anchor = standardised(self.anchor.logits(z), self.known)
+            return self.anchor.logits(z, f)
+        anchor = standardised(self.anchor.logits(z, f), self.known)
         return standardised(self.tpc.logits(z), self.known) + WEIGHT * anchor
 
     def state_dict(self) -> dict[str, Any]:

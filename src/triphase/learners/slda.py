@@ -88,9 +88,9 @@ class SLDA:
         self.products = weight * spread + (means * self.n.unsqueeze(1)).T @ means
         self._changed()
 
-    def logits(self, z: Tensor) -> Tensor:
-        """Log-likelihood of each class, up to what all classes share."""
-        f = scores(self.model, z)
+    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
+        """Log-likelihood of each class, up to what all classes share; f are the features of z, where known."""
+        f = scores(self.model, z) if f is None else f
         if len(self.products) == 0:
             return f.new_full((len(f), self.model.n_classes), float("-inf"))
         _, W, b = self.solution
