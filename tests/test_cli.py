@@ -57,6 +57,14 @@ def triphase(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return call
 
 
+def test_the_module_is_the_command() -> None:
+    texts = [
+        subprocess.run([*line, "--version"], capture_output=True, text=True, check=True).stdout
+        for line in ([COMMAND], [sys.executable, "-m", "triphase"])
+    ]
+    assert texts[0] == texts[1] != ""
+
+
 def test_help_lists_the_commands() -> None:
     process = subprocess.run([COMMAND, "--help"], capture_output=True, text=True)
     assert process.returncode == 0 and process.stderr == ""

@@ -1,0 +1,5 @@
+"""`python -m triphase`, where the command is not on the path."""
+
+from triphase.cli import main
+
+main()
