@@ -3,10 +3,11 @@
 import ctypes
 import sys
 import warnings
-from typing import TextIO
+from typing import Annotated, TextIO
 
 import typer
 
+from triphase import __version__
 from triphase.cli.bench import bench
 from triphase.cli.data import data
 from triphase.cli.demo import demo
@@ -25,6 +26,21 @@ app = typer.Typer(
 for command in (teach, predict, evaluate, status, history, classes, undo, rename, forget, unteach, demo, data):
     app.command()(command)
 app.add_typer(bench, name="bench")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"triphase {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_version)
+    ] = False,
+) -> None:
+    """What can be said before a command."""
 
 
 def main() -> None:
