@@ -399,6 +399,13 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_the_beginning_of_a_stream_is_tested_on_what_it_teaches(first: Path, tmp_path: Path) -> None:
+    setup, report = run_it(replace(SHORT, learner="finetune", experiences=1), first)
+    assert set(setup.stream.test.labels.tolist()) == set(setup.stream.experiences[0].classes)
+    _, whole = run_it(replace(SHORT, learner="finetune"), tmp_path / "whole")
+    assert report.accuracy[0] == whole.accuracy[0]
+
+
 @pytest.mark.parametrize("learner", ["replay", "finetune", "ar1", "derpp"])
 def test_the_first_experience_may_come_from_another_run(learner: str, first: Path, tmp_path: Path) -> None:
     options = replace(SHORT, learner=learner)

@@ -226,7 +226,11 @@ def _beginning(source: Stream, n: int) -> Stream:
     """The first n experiences, evaluated at the end of them too; the head is that of the whole stream."""
     n = min(n, len(source.experiences))
     points = sorted({*(i for i in source.evaluate_after if i < n), n})
-    return replace(source, experiences=source.experiences[:n], evaluate_after=tuple(points))
+    part = replace(source, experiences=source.experiences[:n], evaluate_after=tuple(points))
+    if part.evaluation == "all":
+        return part
+    tested = (part.test.labels < part.n_seen[-1]).nonzero().view(-1)  # the latents of the others would not be used
+    return replace(part, test=part.test.select(tested))
 
 
 def scaled(epochs: int, scale: float, least: int = 1) -> int:
