@@ -48,6 +48,7 @@ def command(*words: str | Path, model: Path) -> tuple[dict[str, Any], float, flo
         seconds = time.perf_counter() - start
         assert running.stdout is not None
         document: dict[str, Any] = json.loads(running.stdout.read())
+    assert document["published"], f"refused: {document}"
     return document, first or seconds, seconds
 
 

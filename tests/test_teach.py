@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from triphase.app import lesson, trust
 from triphase.app.model import Model
+from triphase.app.photos import scan
 from triphase.app.store import Store
 from triphase.cli import main
 from triphase.cli.progress import Progress
@@ -199,7 +200,7 @@ def test_a_photo_in_another_folder_is_a_correction(world: World) -> None:
 def test_a_class_whose_photos_all_moved_is_gone(world: World) -> None:
     (world.one / "red").rename(world.one / "crimson")
     answer = done("teach", world.base, world.one)
-    assert "red has no photo left, so the class is forgotten." in answer.out
+    assert "red has no photo left that it was learned from, so the class is forgotten." in answer.out
     assert done("status", world.base, "--json").document()["classes"] == ["blue", "green", "crimson"]
     (answers,) = [
         done("predict", world.base, *sorted((world.test / "red").iterdir()), "--json").document()["answers"]
@@ -410,6 +411,21 @@ def assert_unknown(model: Path, gone: str, number: int | None = None) -> None:
     assert len(state["taught"]["ids"]) == version.info["taught"]
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_lesson_may_push_the_last_exemplar_out_of_a_small_memory(
+    world: World, tmp_path: Path, quick: bool
+) -> None:
+    small = ("--backbone", "small_cnn", "--image-size", "8", "--memory", "4")
+    shutil.move(world.one / "blue", world.two)
+    done("teach", tmp_path / "m", world.one, *small)
+    before = Store(tmp_path / "m").current()
+    outcome = done("teach", tmp_path / "m", world.two, *(["--quick"] if quick else []), "--json").document()
+    after = Store(tmp_path / "m").current()
+    assert before is not None and after is not None
+    assert before.info["memory"]["exemplars"] > after.info["memory"]["exemplars"] == 0
+    assert outcome["published"] and outcome["verdict"]["n"] == before.info["memory"]["exemplars"]
+
+
 def test_forget_leaves_nothing_of_a_class_in_the_version_in_use(world: World) -> None:
     state, _ = Store(world.base).load()
     lost = state["taught"]["ids"][state["taught"]["labels"] == state["app"]["names"].index("red")]
@@ -507,6 +523,29 @@ def test_a_model_that_stores_no_sample_still_knows_fresh_photos_of_its_classes(
     done("forget", tmp_path / "slda", "red")  # nothing is left to judge by until the next lesson
     shutil.rmtree(world.test / "red")
     assert done("evaluate", tmp_path / "slda", world.test, "--json").document()["unknown_rate"] == 0
+
+
+def test_unteach_forgets_a_class_of_which_only_photos_for_measuring_are_left(world: World, tmp_path: Path) -> None:
+    apart = set(Store(world.base).load()[0]["taught"]["apart"].tolist())
+    photos = scan(world.one)
+    for file, id_ in zip(photos.paths, photos.ids.tolist(), strict=True):
+        if file.parent.name == "red" and id_ not in apart:
+            (tmp_path / "wrong" / "red").mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, tmp_path / "wrong" / "red")
+    done("unteach", world.base, tmp_path / "wrong")
+    assert done("status", world.base, "--json").document()["classes"] == ["blue", "green"]
+    again = done("teach", world.base, world.one, "--json").document()
+    assert again["learned"] == 10 and again["known_already"] == 20
+
+
+def test_all_but_the_photos_for_measuring_cannot_be_untaught(world: World, tmp_path: Path) -> None:
+    apart = set(Store(world.base).load()[0]["taught"]["apart"].tolist())
+    photos = scan(world.one)
+    for file, id_ in zip(photos.paths, photos.ids.tolist(), strict=True):
+        if id_ in apart:
+            file.unlink()
+    answer = triphase("unteach", world.base, world.one)
+    assert answer.status == 1 and "all the photos that it was taught" in answer.err
 
 
 def test_unteach_also_thins_the_aggregates_of_a_model_that_stores_no_sample(world: World, tmp_path: Path) -> None:

@@ -190,7 +190,9 @@ class _Lesson:
             names = list(model.names)
             model.unteach(moved)
             notes += [
-                f"{name} has no photo left, so the class is forgotten." for name in names if name not in model.names
+                f"{name} has no photo left that it was learned from, so the class is forgotten."
+                for name in names
+                if name not in model.names
             ]
         before, old = Measured(model), len(model.names)
         experience, names = model.lesson(images, photos.names, photos.hashes)

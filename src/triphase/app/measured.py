@@ -31,10 +31,14 @@ class Measured:
     def __init__(self, model: Model) -> None:
         self.ids, self.y, self.stored = model.exemplars()
         self.right = model.exemplar_right
+        self._after: tuple[int, Tensor] | None = None
 
     def after(self, model: Model) -> Tensor:
-        """What the model says of them now."""
-        return model.answered(self.ids, lambda rows: model.latents_of(self.stored[rows]))
+        """What the model says of them now, asked once after each lesson."""
+        if self._after is None or self._after[0] != model.lessons:
+            logits = model.answered(self.ids, lambda rows: model.latents_of(self.stored[rows]))
+            self._after = model.lessons, logits
+        return self._after[1]
 
     def verdict(self, model: Model, old: int, max_drop: float) -> trust.Verdict:
         """Whether the classes known before suffered; the arg max is restricted to them."""

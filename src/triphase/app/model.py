@@ -151,24 +151,23 @@ class Model:
         if not isinstance(closed, SLDA):
             parts = [self.learner.logits(unpack(some.float())).cpu() for some in z.split(BATCH)]
             return torch.cat(parts)[:, : len(self.names)], torch.empty(len(z), 0)
-        parts, nearness = [], []
+        parts, nearness, means = [], [], _whitened_means(closed)
         assert isinstance(self.learner, SLDA | Anchored)
         for some in z.split(BATCH):
             whole = unpack(some.float())
             f = scores(closed.model, whole)  # both members and the distances need it
             parts.append(self.learner.logits(whole, f).cpu())
-            nearness.append(_nearness(closed, f.cpu()))
+            nearness.append(_nearness(closed.whiten(f.cpu()), means))
         return torch.cat(parts)[:, : len(self.names)], torch.cat(nearness)
 
     def answered(self, ids: Tensor, z: Callable[[Tensor], Tensor]) -> Tensor:
         """Scores of photos: as of the last fit where they are exemplars, of the latents z(rows) where not."""
         known, logits = self._answered
-        order = known.argsort()
-        at = torch.searchsorted(known[order], ids).clamp(max=max(len(known) - 1, 0))
-        there = known[order][at] == ids if len(known) else torch.zeros(len(ids), dtype=torch.bool)
-        found = torch.empty(len(ids), len(self.names))
-        found[there] = logits[order[at[there]]]
-        rest = (~there).nonzero().view(-1)
+        row_of = {id_: row for row, id_ in enumerate(known.tolist())}
+        rows = torch.tensor([row_of.get(id_, -1) for id_ in ids.tolist()])
+        found, rest = torch.empty(len(ids), len(self.names)), (rows < 0).nonzero().view(-1)
+        if len(rest) < len(ids):
+            found[rows >= 0] = logits[rows[rows >= 0]]
         if len(rest):
             found[rest] = self.look(z(rest))[0]
         return found
@@ -195,9 +194,9 @@ class Model:
         if self.memory is not None:
             self._fit()
             return
-        scores, y = self._as_if_never_seen(experience.images)
-        gathered = [familiarity.moments(column, y, len(self.names)) for column in scores.unbind(1)]
-        known = self.moments or [familiarity.moments(column[:0], y[:0], 0) for column in scores.unbind(1)]
+        found, y = self._as_if_never_seen(experience.images)
+        gathered = [familiarity.moments(column, y, len(self.names)) for column in found.unbind(1)]
+        known = self.moments or [familiarity.moments(column[:0], y[:0], 0) for column in found.unbind(1)]
         self.moments = [familiarity.merged(a, b) for a, b in zip(known, gathered, strict=True)]
         self._fit()
 
@@ -217,7 +216,8 @@ class Model:
         found, scored = torch.empty(len(y), 2, dtype=torch.float64), closed.n[y] > 1
         for k in fold[scored].unique().tolist():
             rows = scored & (fold == k)
-            found[rows] = _nearness(closed.without(f[rows], y[rows]), f[rows])
+            others = closed.without(f[rows], y[rows])
+            found[rows] = _nearness(others.whiten(f[rows]), _whitened_means(others))
         return found[scored], y[scored]
 
     def _fit(self) -> None:
@@ -258,6 +258,10 @@ class Model:
 
     def forget(self, name: str) -> None:
         """Take a class out of everything that is stored by class; what csf learned from it stays."""
+        self._take_out(name)
+        self._fit()
+
+    def _take_out(self, name: str) -> None:
         gone = self.names.index(name)
         stays = [label for label in range(len(self.names)) if label != gone]
         number = {label: new for new, label in enumerate(stays)}
@@ -273,12 +277,11 @@ class Model:
             familiarity.Moments(**{key: part[[c for c in stays if c < len(m.n)]] for key, part in vars(m).items()})
             for m in self.moments
         ]
-        self._fit()
 
     def unteach(self, images: Images) -> int:
         """Take single images (by id) out of memory, exemplars and statistics; how many were known.
 
-        A class of which nothing is left is forgotten.
+        A class of which nothing is left that it was learned from is forgotten.
         """
         rows = torch.tensor(
             [row for row, id_ in enumerate(images.ids.tolist()) if id_ in self.taught], dtype=torch.long
@@ -297,10 +300,11 @@ class Model:
         if self.memory is not None:
             self.memory.discard(ids)
         self.moments = [familiarity.fewer(m, labels) for m in self.moments]
+        left = {label for id_, label in self.taught.items() if id_ not in self.apart}
+        gone = [self.names[label] for label in labels.unique().tolist() if label not in left]
+        for name in gone:
+            self._take_out(name)
         self._fit()
-        left = set(self.taught.values())
-        for name in [self.names[label] for label in labels.unique().tolist() if label not in left]:
-            self.forget(name)
         return len(rows)
 
     def _stored(self, slots: Tensor) -> Tensor:
@@ -400,6 +404,7 @@ class Model:
         self.thresholds = [-float("inf") if t is None else t for t in app["thresholds"]]
         self.moments = [familiarity.Moments(**m) for m in app["moments"]]
         self.exemplar_right = app["exemplar_right"]
+        self._answered = torch.empty(0, dtype=torch.long), torch.empty(0, 0)
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Model:
@@ -426,9 +431,12 @@ class Model:
         return Memory(number, seed=self.options.seed, store=store, dtype=torch.float16)
 
 
-def _nearness(closed: SLDA, f: Tensor) -> Tensor:
+def _whitened_means(closed: SLDA) -> Tensor:
+    return closed.whiten(closed.means[closed.n > 0])
+
+
+def _nearness(f: Tensor, means: Tensor) -> Tensor:
     """(n, 2): minus the squared distances to the nearest class mean, relative to the mean of all and absolute."""
-    f, means = closed.whiten(f), closed.whiten(closed.means[closed.n > 0])
     near, far = familiarity.relative_mahalanobis(f, means), familiarity.mahalanobis(f, means)
     return torch.stack([near.double(), far.double()], 1)
 

@@ -82,7 +82,7 @@ def conv(
     depthwise = groups == c_in == c_out and stride == 1 and kernel % 2 == 1 and margin == kernel // 2
     with torch.random.fork_rng(devices=()):
         return (DepthwiseConv2d if depthwise else nn.Conv2d)(
-            c_in, c_out, kernel, stride, margin, groups=groups, bias=False
+            c_in, c_out, kernel, stride, margin, groups=groups, bias=False, device="cpu"
         )
 
 
@@ -91,7 +91,7 @@ def same_conv(c_in: int, c_out: int, kernel: int, *, stride: int = 1, groups: in
     if stride == 1:
         return conv(c_in, c_out, kernel, groups=groups)
     with torch.random.fork_rng(devices=()):
-        return SameConv2d(c_in, c_out, kernel, stride, groups=groups, bias=False)
+        return SameConv2d(c_in, c_out, kernel, stride, groups=groups, bias=False, device="cpu")
 
 
 def assemble(
