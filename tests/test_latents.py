@@ -195,6 +195,26 @@ def test_shared_latents_are_computed_once_and_depend_on_all_that_matters(
     assert len(calls) == 6
 
 
+def test_two_runs_may_share_the_same_latents_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one of them is saving, another computes, saves and renames the same."""
+    monkeypatch.setattr(module, "_FOLDER", tmp_path)
+    images, model = tiny_images(), tiny_model().eval()
+    fsync, mine, others = os.fsync, os.getpid(), list[Tensor]()
+
+    def meanwhile(descriptor: int) -> None:
+        fsync(descriptor)
+        if os.getpid() == mine and not others:
+            monkeypatch.setattr(os, "getpid", lambda: mine + 1)
+            others.append(module.views_of(model, images, 2, torch.float32))
+            monkeypatch.setattr(os, "getpid", lambda: mine)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    z = module.views_of(model, images, 2, torch.float32)
+    assert torch.equal(others[0], z) and len(list(tmp_path.iterdir())) == 1
+
+
 def test_inside_recalling_the_same_images_pass_llf_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     original = module.encode

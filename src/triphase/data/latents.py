@@ -193,8 +193,10 @@ def _found_or_computed(
         return BUDGET.allocate(tuple(found.shape), dtype).copy_(found)
     except CorruptState:  # missing, or left half-written: it can be computed
         z = encode(model, len(images), read, views, dtype)
+        own = path.with_name(f"{path.stem}.{os.getpid()}.safetensors")  # two runs may write the same at a time
         files.make_directory(_FOLDER)
-        files.save(path, {"z": z})
+        files.save(own, {"z": z})
+        os.replace(own, path)
         return z
 
 
