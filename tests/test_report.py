@@ -228,8 +228,16 @@ def test_ablations_and_runs_without_replay_are_told_apart_by_their_settings(tmp_
     assert cell(table, "CORe50 41/10-1 (no replay)", "No bias correction").text == "10.00 %"
     assert cell(table, "CORe50 41/10-1 (no replay)", "Full algorithm").under == "paper 44.50 %, −14.50"
     assert cell(table, "CORe50 41/10-1 (no replay)", "No Phase III") == Cell("–")
+    gathered = gather(
+        [write(tmp_path / "more orders", *runs, make("tpc", 0.9, order=1), make("tpc", 0.7, order=2))]
+    )
+    again, main = ablation(gathered), compared(gathered, AMCA)
+    assert again is not None and cell(main, "TPC", "CORe50 41/10-1").text.startswith("70.00 ± 20.00 %")
+    assert cell(again, "CORe50 41/10-1", "Full algorithm").text == "50.00 %", "as far as the others were run, too"
     bare = no_replay(gathered)
-    assert bare is not None and [row[0].text for row in bare.rows] == [
+    assert bare is not None and cell(bare, "TPC", "CORe50 41/10-1: AMCA ↑").text == "50.00 % (1.00)"
+    gathered = gather([tmp_path])
+    assert [row[0].text for row in bare.rows] == [
         "TPC",
         "AR1",
         "AR1 (no replay)",

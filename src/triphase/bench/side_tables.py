@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -46,17 +47,22 @@ def no_replay(gathered: Gathered) -> Table | None:
     learners = sorted({e.learner for e in gathered.entries if not e.replay and not e.change}, key=rank)
     keys = [("tpc", True), *((learner, replay) for learner in learners for replay in (True, False))]
     rows, records, shown = [], [], METRICS[:2]
+    alike = {
+        b: _on_common_orders([e for e in gathered.of(b) if not e.change and (e.learner, e.replay) in keys])
+        for b in benchmarks
+    }
     for learner, replay in dict.fromkeys(keys):
         cells = [Cell(title_of(learner, "", replay))]
         for benchmark in benchmarks:
             for metric in shown:
-                record = record_of(gathered, metric, learner, "", benchmark, replay)
+                record = record_of(alike[benchmark], metric, learner, "", benchmark, replay)
                 cells.append(cell_of(metric, record, best=False))
                 records.append({"metric": metric.name, **record})
         rows.append(cells)
     header = ["No replay", *(f"{benchmark_title(b)}: {metric.title}" for b in benchmarks for metric in shown)]
     caption = (
-        "Without a memory only the head learns after the first experience. In brackets as a multiple of TPC's."
+        "Without a memory only the head learns after the first experience. Each benchmark on the class orders that all "
+        "of these share; in brackets as a multiple of TPC's."
     )
     return Table("no-replay", "Without replay", caption, header, rows, records, conditions(gathered))
 
@@ -71,7 +77,8 @@ def ablation(gathered: Gathered) -> Table | None:
     pairs = {(e.benchmark, e.replay) for e in ours} | {(e.benchmark, True) for e in ours}
     rows, records, metric = [], [], METRICS[0]
     for benchmark, replay in sorted(pairs, key=lambda p: (gathered.benchmarks.index(p[0]), not p[1])):
-        row = [record_of(gathered, metric, "tpc", change, benchmark, replay) for change in columns]
+        alike = _on_common_orders([e for e in ours if (e.benchmark, e.replay) == (benchmark, replay)])
+        row = [record_of(alike, metric, "tpc", change, benchmark, replay) for change in columns]
         for record in row:
             record["ratio_to_tpc"] = record["paper_ratio"] = None  # the columns speak for themselves
         best = best_of(metric, [record["mean"] for record in row])
@@ -81,8 +88,19 @@ def ablation(gathered: Gathered) -> Table | None:
         rows.append([Cell(benchmark_title(benchmark) + ("" if replay else " (no replay)")), *cells])
         records += row
     header = ["AMCA ↑", "Full algorithm", *(change[0].upper() + change[1:] for change in columns[1:])]
-    caption = "AMCA of TPC, whole and with parts taken away or altered."
+    caption = (
+        "AMCA of TPC, whole and with parts taken away or altered. Each row is on the orders that its columns share."
+    )
     return Table("ablation", "Ablation", caption, header, rows, records, conditions(gathered))
+
+
+def _on_common_orders(entries: list[Entry]) -> Gathered:
+    """Entries with the class orders and seeds that all of them have; as they are if they share none."""
+    occasions = [{run.occasion for run in entry.runs} for entry in entries]
+    common = set.intersection(*occasions) if occasions else set()
+    if not common:
+        return Gathered(entries, [])
+    return Gathered([replace(e, runs=tuple(r for r in e.runs if r.occasion in common)) for e in entries], [])
 
 
 def differences(gathered: Gathered) -> Table:
