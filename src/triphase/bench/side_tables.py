@@ -61,7 +61,7 @@ def no_replay(gathered: Gathered) -> Table | None:
         rows.append(cells)
     header = ["No replay", *(f"{benchmark_title(b)}: {metric.title}" for b in benchmarks for metric in shown)]
     caption = (
-        "Without a memory only the head learns after the first experience. Each benchmark on the class orders that all "
+        "Without a memory only the head learns after the first experience. Each benchmark on the orders that all "
         "of these share; in brackets as a multiple of TPC's."
     )
     return Table("no-replay", "Without replay", caption, header, rows, records, conditions(gathered))
