@@ -216,6 +216,6 @@ def _list(values: Iterable[int]) -> str:
 def _options(entry: Entry) -> str:
     """The learner's own options; of TPC's many, those that the paper names and those that were altered."""
     own = {name: value for name, value in entry.settings.items() if name not in NOT_OPTIONS}
-    if entry.learner == "tpc":
+    if entry.learner in ("tpc", "anchored"):
         own = {n: v for n, v in own.items() if n in IN_WHAT_WAS_RUN or v != DEFAULTS.get(n)}
     return ", ".join(f"{name} = {value}" for name, value in own.items())
