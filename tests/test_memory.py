@@ -10,7 +10,7 @@ from torch import Tensor
 
 from triphase import state as files
 from triphase.data.memory import HELD_OUT, Memory
-from triphase.errors import InvalidValue
+from triphase.errors import InvalidValue, Mismatch
 from triphase.randomness import keys
 
 N_CLASSES = 4
@@ -257,6 +257,15 @@ def test_cache_that_would_be_incomplete_is_dropped() -> None:
     assert memory.cache == {}
     give(memory, [5, 6], cached=True)  # knows nothing of the first five
     assert memory.cache == {}
+
+
+@pytest.mark.parametrize(("other", "what"), [(Memory(9, seed=1), "capacity 8"), (Memory(8, seed=2), "seed 1")])
+def test_a_memory_of_another_kind_is_not_taken_over(other: Memory, what: str) -> None:
+    memory = Memory(8, seed=1)
+    give(memory, [1, 2, 3])
+    with pytest.raises(Mismatch, match=f"saved with {what}"):
+        other.load_state_dict(memory.state_dict())
+    assert len(other) == 0
 
 
 def test_cache_is_neither_saved_nor_loaded(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from triphase.data.latents import BUDGET, Budget
-from triphase.errors import InvalidValue
+from triphase.errors import InvalidValue, Mismatch
 from triphase.randomness import keys
 
 Columns = dict[str, Tensor]
@@ -140,7 +140,12 @@ class Memory:
         return {"columns": dict(self.columns), "floor": floor, "capacity": self.capacity, "seed": self.seed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a saved memory; caches start empty."""
+        """Take over a saved memory of the same capacity and seed; caches start empty."""
+        for name, here in (("capacity", self.capacity), ("seed", self.seed)):
+            if state[name] != here:
+                raise Mismatch(
+                    f"The memory was saved with {name} {state[name]}, this one has {here}: make it alike."
+                )
         self.columns, self.cache = dict(state["columns"]), {}
         self._floor = {int(label): int(key) for label, key in state["floor"].items()}
 
