@@ -58,8 +58,12 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     for order in range(arguments.orders):
         exemplars, test, train, replayed = teach(arguments.data, order)
-        held, tested = scores([exemplars, test], exemplars, train, replayed)
-        results.append(measure(exemplars, test, held, tested))
+        closed = statistics(train.frozen, train.y)
+        held, tested = scores([exemplars, test], exemplars, closed, replayed)
+        found = measure(exemplars.y, test.y, held, tested)
+        found["TPC"] = calibration(exemplars.logits, exemplars.y, test.logits, test.y)
+        found["TPC + SLDA"] = calibration(summed(exemplars, *closed), exemplars.y, summed(test, *closed), test.y)
+        results.append(found)
         if order == 0 and arguments.figure:
             draw(arguments.figure, tested, test.y >= 0, familiarity.threshold(held[CHOSEN]))
     document = {"orders": results, "mean": mean_of(results), "cpu_seconds": time.process_time() - began}
@@ -105,24 +109,25 @@ def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
     return held, tested, trained, replayed
 
 
-def scores(wanted: list[Seen], exemplars: Seen, train: Seen, replayed: Seen) -> list[Scores]:
+def summed(seen: Seen, means: Tensor, precision: Tensor) -> Tensor:
+    """The scores of both members together, as `Anchored` answers."""
+    return standardized(seen.logits) + WEIGHT * standardized(slda(seen.frozen, means, precision))
+
+
+def scores(wanted: list[Seen], exemplars: Seen, closed: tuple[Tensor, Tensor], replayed: Seen) -> list[Scores]:
     """Familiarity by each score, higher where an image looks like a class that was taught."""
     temperature = trust.fit_temperature(exemplars.logits, exemplars.y)
-    means, precision = statistics(train.frozen, train.y)
+    means, precision = closed
     learned_means, learned_precision = statistics(replayed.learned, replayed.y)
     white, learned_white = torch.linalg.cholesky(precision), torch.linalg.cholesky(learned_precision)
-
-    def summed(seen: Seen) -> Tensor:
-        return standardized(seen.logits) + WEIGHT * standardized(slda(seen.frozen, means, precision))
-
-    both = trust.fit_temperature(summed(exemplars), exemplars.y)
+    both = trust.fit_temperature(summed(exemplars, *closed), exemplars.y)
     return [
         {
             "max softmax, TPC": familiarity.max_softmax(seen.logits, temperature),
             "max logit, TPC": familiarity.max_logit(seen.logits),
             "energy, TPC": familiarity.energy(seen.logits, temperature),
-            "max softmax, TPC + SLDA": familiarity.max_softmax(summed(seen), both),
-            "energy, TPC + SLDA": familiarity.energy(summed(seen), both),
+            "max softmax, TPC + SLDA": familiarity.max_softmax(summed(seen, *closed), both),
+            "energy, TPC + SLDA": familiarity.energy(summed(seen, *closed), both),
             "cosine, SLDA": familiarity.cosine(seen.frozen, means),
             "Mahalanobis, SLDA": familiarity.mahalanobis(seen.frozen @ white, means @ white),
             "relative Mahalanobis, SLDA": familiarity.relative_mahalanobis(seen.frozen @ white, means @ white),
@@ -154,21 +159,25 @@ def standardized(logits: Tensor) -> Tensor:
     return (logits - logits.mean(1, keepdim=True)) / logits.std(1, keepdim=True)
 
 
-def measure(exemplars: Seen, test: Seen, held: Scores, tested: Scores) -> dict[str, Any]:
-    """What one class order gives."""
-    known = test.y >= 0
-    logits, y = test.logits[known], test.y[known]
-    temperature = trust.fit_temperature(exemplars.logits, exemplars.y)
-    found: dict[str, Any] = {
-        "accuracy": float((logits.argmax(1) == y).float().mean()),
+def calibration(held: Tensor, y_held: Tensor, logits: Tensor, y: Tensor) -> dict[str, float]:
+    """How far probabilities are from frequencies on known test images, before and after one temperature."""
+    temperature = trust.fit_temperature(held, y_held)
+    logits, y = logits[y >= 0], y[y >= 0]
+    return {
+        "accuracy": share(logits.argmax(1) == y),
         "temperature": temperature,
         "ece_before": trust.expected_calibration_error(logits.softmax(1), y),
         "ece_after": trust.expected_calibration_error((logits / temperature).softmax(1), y),
-        "scores": {},
     }
+
+
+def measure(y_held: Tensor, y: Tensor, held: Scores, tested: Scores) -> dict[str, Any]:
+    """What each score tells in one class order."""
+    known = y >= 0
+    found: dict[str, Any] = {"scores": {}}
     for name, score in tested.items():
         at = familiarity.threshold(held[name])
-        at_moments = familiarity.threshold_from_moments(familiarity.moments(held[name], exemplars.y, TAUGHT))
+        at_moments = familiarity.threshold_from_moments(familiarity.moments(held[name], y_held, TAUGHT))
         found["scores"][name] = {
             "auroc": familiarity.auroc(score[known], score[~known]),
             "known_accepted": share(score[known] >= at),
