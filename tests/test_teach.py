@@ -233,6 +233,20 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust, "guard", guard)
 
 
+def test_a_lesson_whose_labels_are_mixed_up_is_refused(world: World, tmp_path: Path) -> None:
+    for colour in ("red", "yellow"):
+        for number in range(20, 50):
+            folder = tmp_path / "photos" / ("red", "yellow")[number % 2]
+            paint(folder, colour, range(number, number + 1))
+            (folder / f"{number}.png").rename(folder / f"{colour}{number}.png")
+    answer = triphase("teach", world.base, tmp_path / "photos")
+    assert answer.status == 1 and "as if labels were mixed up" in " ".join(answer.err.split())
+    assert done("status", world.base, "--json").document()["version"] == 1
+    assert not done("teach", world.base, world.two, "--json").document()["unlearned"]
+    forced = done("teach", world.base, tmp_path / "photos", "--force")
+    assert "its own labels were not learned" in forced.out
+
+
 @pytest.mark.usefixtures("strict")
 def test_a_lesson_that_makes_it_forget_is_refused_and_force_publishes_it(world: World) -> None:
     before = content(world.base)

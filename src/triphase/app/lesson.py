@@ -24,6 +24,7 @@ from triphase.app.options import Options, parse_memory
 from triphase.app.photos import Photos, scan
 from triphase.app.sealed import FORMAT
 from triphase.app.store import Store
+from triphase.data.latents import recalling
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue, Mismatch
@@ -146,7 +147,7 @@ def teach(
     given = asdict(options) if isinstance(options, Options) else dict(options or {})
     store, new = Store(path), not path.exists()
     try:
-        with store.lock():
+        with store.lock(), recalling():
             return _Lesson(store, photos, given, max_drop, force, quick, skip_bad, keep, watch).go()
     finally:
         if new and [file.name for file in path.glob("*")] == ["LOCK"]:  # what was refused leaves nothing behind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from triphase.randomness import keys
 EXEMPLARS = 50  # of a class at most
 SHARE = 0.2  # of a class's photos that are kept for measuring
 BATCH = 256
+ENOUGH = 10  # photos of a class from which its labels can be doubted
 FOLDS = 4  # parts of a lesson that are scored in turn, where no exemplar is kept
 ACCEPT = {1: (0.95,), 2: (0.96, 0.99)}  # share of known images that each threshold lets pass: 95 % in all
 
@@ -210,14 +211,24 @@ class Model:
         if not isinstance(closed, SLDA):
             return self._familiarity(*self.look(z)), y
         f = features(closed.model, z.float().unsqueeze(1))[:, 0]
-        fold = torch.empty_like(y)
-        for label in y.unique().tolist():
-            fold[y == label] = torch.arange(int((y == label).sum())) % FOLDS
         found, scored = torch.empty(len(y), 2, dtype=torch.float64), closed.n[y] > 1
-        for k in fold[scored].unique().tolist():
-            rows = scored & (fold == k)
-            others = closed.without(f[rows], y[rows])
+        for rows, others in _left_out(closed, f, y, scored, FOLDS):
             found[rows] = _nearness(others.whiten(f[rows]), _whitened_means(others))
+        return found[scored], y[scored]
+
+    def foretold(self, images: Images) -> tuple[Tensor, Tensor]:
+        """Scores by the closed form of photos that it has just learned, as if it had not, and their classes.
+
+        Only of classes that it knows enough photos of to be without half of those; none with other learners.
+        """
+        closed, y = self._closed, images.labels
+        scored = closed.n[y] >= ENOUGH if isinstance(closed, SLDA) else torch.zeros(len(y), dtype=torch.bool)
+        found = torch.empty(len(y), len(self.names))
+        if isinstance(closed, SLDA) and bool(scored.any()):
+            z = latents(self.network, images)
+            f = features(closed.model, z.float().unsqueeze(1))[:, 0]
+            for rows, others in _left_out(closed, f, y, scored, 2):
+                found[rows] = others.logits(z[rows], f[rows])[:, : len(self.names)]
         return found[scored], y[scored]
 
     def _fit(self) -> None:
@@ -429,6 +440,16 @@ class Model:
                     f"A memory of {self.options.memory} holds no sample of {sample} bytes; give more."
                 )
         return Memory(number, seed=self.options.seed, store=store, dtype=torch.float16)
+
+
+def _left_out(closed: SLDA, f: Tensor, y: Tensor, scored: Tensor, folds: int) -> Iterator[tuple[Tensor, SLDA]]:
+    """Parts of the rows that are to be scored, with some of each class in each, and the statistics without them."""
+    fold = torch.empty_like(y)
+    for label in y.unique().tolist():
+        fold[y == label] = torch.arange(int((y == label).sum())) % folds
+    for k in fold[scored].unique().tolist():
+        rows = scored & (fold == k)
+        yield rows, closed.without(f[rows], y[rows])
 
 
 def _whitened_means(closed: SLDA) -> Tensor:

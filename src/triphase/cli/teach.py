@@ -181,7 +181,7 @@ def _refusal(outcome: Outcome) -> str:
     verdict = outcome.verdict
     if not verdict.refused:
         return (
-            "Not published: photos that were held out from this lesson are recognised hardly better than by "
+            "Not published: photos of this lesson that were left out are recognised hardly better than by "
             f"guessing, as if labels were mixed up. Version {outcome.version} stays in use. Look whether the new "
             "photos lie in the right folders; if they do, --force publishes all the same."
         )

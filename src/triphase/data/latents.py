@@ -172,9 +172,12 @@ _RECALLED: list[tuple[nn.Module, Tensor, Tensor]] | None = None
 
 @contextmanager
 def recalling() -> Iterator[None]:
-    """Inside, latents of the same images (by id) are computed once; llf must not change meanwhile."""
+    """Inside, latents of the same images (by id) are computed once; llf must not change meanwhile.
+
+    One inside another goes on with what that recalls.
+    """
     global _RECALLED
-    before, _RECALLED = _RECALLED, []
+    before, _RECALLED = _RECALLED, [] if _RECALLED is None else _RECALLED
     try:
         yield
     finally:
