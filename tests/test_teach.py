@@ -234,9 +234,9 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_lesson_whose_labels_are_mixed_up_is_refused(world: World, tmp_path: Path) -> None:
-    for colour in ("red", "yellow"):
-        for number in range(20, 50):
-            folder = tmp_path / "photos" / ("red", "yellow")[number % 2]
+    for colour in COLOURS:
+        for number in range(20, 40):
+            folder = tmp_path / "photos" / list(COLOURS)[number % 4]
             paint(folder, colour, range(number, number + 1))
             (folder / f"{number}.png").rename(folder / f"{colour}{number}.png")
     answer = triphase("teach", world.base, tmp_path / "photos")

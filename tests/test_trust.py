@@ -204,6 +204,12 @@ def test_so_few_right_answers_mean_wrong_labels(n: int, n_classes: int, most: in
     assert found == [most is not None and right <= most for right in range(n + 1)]
 
 
+def test_classes_that_are_hard_to_tell_apart_are_not_taken_for_mixed_up_labels() -> None:
+    right = torch.arange(200) < 116  # of two classes
+    assert trust.unlearned(right, 2, reference=0.8) and not trust.unlearned(right, 2, reference=0.8, way=0.25)
+    assert trust.unlearned(torch.arange(200) < 98, 2, reference=0.8, way=0.25)
+
+
 def test_a_lesson_of_one_class_and_a_model_that_guesses_prove_nothing() -> None:
     wrong = torch.zeros(100, dtype=torch.bool)
     assert not trust.unlearned(wrong, n_classes=1, reference=0.9)

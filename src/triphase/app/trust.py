@@ -149,24 +149,24 @@ def guard(before_right: Tensor, after_right: Tensor, y: Tensor, max_drop: float 
     return Verdict(n, was, now, lower, max_drop, lower > max_drop, per_class)
 
 
-def unlearned(right: Tensor, n_classes: int, reference: float) -> bool:
-    """Whether a lesson's own exemplars are right so rarely that its labels cannot be meant.
+def unlearned(right: Tensor, n_classes: int, reference: float, way: float = 0.5) -> bool:
+    """Whether a lesson's own photos are right so rarely that its labels cannot be meant.
 
     Shuffled labels of new classes need not make anything be forgotten, and `guard` is silent then. `right` tells
-    which exemplars of the lesson are right among its `n_classes` classes, `reference` is the accuracy on those of
-    before. True if a lesson halfway between guessing and `reference` would do as badly in at most one of twenty
-    cases. A lesson of one class cannot be judged.
+    which photos of the lesson are right among its `n_classes` classes, `reference` is the accuracy on exemplars of
+    before. True if a lesson that gets as far as `way` from guessing to `reference` would do as badly in at most one
+    of twenty cases. A lesson of one class cannot be judged.
 
     >>> unlearned(torch.tensor([True] * 3 + [False] * 27), n_classes=10, reference=0.75)
     True
     """
     n, count, guessing = len(right), int(right.sum()), 1 / n_classes
-    halfway = (guessing + reference) / 2
-    if n == 0 or halfway <= guessing:
+    least = guessing + way * (reference - guessing)
+    if n == 0 or least <= guessing:
         return False
     successes = torch.arange(count + 1, dtype=torch.float64)
     ways = math.lgamma(n + 1) - torch.lgamma(successes + 1) - torch.lgamma(n - successes + 1)
-    log = ways + successes * math.log(halfway) + (n - successes) * math.log1p(-halfway)
+    log = ways + successes * math.log(least) + (n - successes) * math.log1p(-least)
     return float(log.exp().sum()) <= 0.05
 
 
