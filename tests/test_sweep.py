@@ -70,6 +70,12 @@ def test_the_grid_can_be_the_learning_rates_alone_or_hold_more() -> None:
     assert grid(benchmark, "tpc", "all", lrs=(0.3, 0.1)) == [{"lr": 0.3}, {"lr": 0.1}]
 
 
+def test_streams_of_ones_own_search_what_rivals_need_as_well() -> None:
+    own = find("cifar100:46/10-2")
+    searched = [len(grid(own, learner, "paper")) // len(own.lr_grid) for learner in FOUR]
+    assert dict(zip(FOUR, searched, strict=True)) == {"tpc": 1, "ar1": 1, "bic": 3, "derpp": 6}
+
+
 @pytest.mark.parametrize("learner", ["ncm", "slda", "ranpac"])
 @pytest.mark.parametrize("search", ["paper", "lr", "all"])
 def test_closed_forms_have_nothing_to_search(learner: str, search: Any) -> None:
