@@ -18,7 +18,7 @@ NOTATIONS = {  # what `find` reads, for people
 Grid = Mapping[str, tuple[Any, ...]]  # values to search by name of a learner's option
 
 DERPP: Grid = {"alpha": (0.1, 0.2, 0.5), "beta": (0.5, 1.0)}
-SHORT: Mapping[str, Grid] = {"bic": {"stage2_epochs": (4, 8, 12)}, "derpp": DERPP}  # where an experience has 4 epochs
+SHORT: Mapping[str, Grid] = {"bic": {"stage2_epochs": (4, 8, 12)}, "derpp": DERPP}  # for 4 epochs or so
 NICV2 = 391  # experiences in the published lists
 
 

@@ -30,8 +30,10 @@ from triphase.data import augment
 from triphase.data.images import Images
 from triphase.errors import CorruptState, InvalidValue, TriphaseError
 from triphase.models import SplitClassifier
+from triphase.models.folding import folded
 
 CHUNK = 32  # images per pass when filling a store; always full, so that a value never depends on its company
+PIXELS = 1 << 18  # of a pass at most, from 4 images on: to allocate larger maps costs more than to compute them
 AHEAD = 2  # minibatches prepared before they are wanted
 Read = Callable[[Tensor], Tensor]
 View = Callable[[Tensor, Tensor, int], Tensor]  # pixels, their rows, number of the view -> pixels
@@ -113,17 +115,19 @@ def encode(
 ) -> Tensor:
     """(n, views, ...): packed llf of n images in each of their views, in chunks that are always full."""
     store: Tensor | None = None
+    llf = folded(model.llf)
+    chunk = min(CHUNK, max(4, PIXELS // (model.image_size or 1) ** 2))
 
     def prepare(start: int) -> tuple[Tensor, Tensor]:
-        rows = torch.arange(start, min(start + CHUNK, n))
+        rows = torch.arange(start, min(start + chunk, n))
         return rows, read(rows)
 
-    for rows, x in stopwatch.waiting("data", ahead(range(0, max(n, 1), CHUNK), prepare)):
+    for rows, x in stopwatch.waiting("data", ahead(range(0, max(n, 1), chunk), prepare)):
         for number in range(views):
             seen = view(x, rows, number)
-            seen = torch.cat([seen, seen.new_zeros(CHUNK - len(seen), *seen.shape[1:])])
+            seen = torch.cat([seen, seen.new_zeros(chunk - len(seen), *seen.shape[1:])])
             with stopwatch.on("llf"):
-                z = pack(model.encode(seen))
+                z = pack(model.encode(seen, llf))
             if store is None:
                 store = BUDGET.allocate((n, views, *z.shape[1:]), dtype)
             store[rows[0] if len(rows) else 0 :][: len(rows), number] = z[: len(rows)].to(store)

@@ -73,13 +73,13 @@ class SplitClassifier(nn.Module):
         """Where the parameters live."""
         return self.head.weight.device
 
-    def encode(self, x: Tensor) -> Tensor:
-        """z = llf(x) for pixels in 0..255."""
+    def encode(self, x: Tensor, llf: nn.Module | None = None) -> Tensor:
+        """z = llf(x) for pixels in 0..255; `llf` may be another form of the block (see `folded`)."""
         x = x.to(self.device).float()
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         with _running_statistics(self.llf, only_if=len(x) == 1):
-            z: Tensor = self.llf(x)
+            z: Tensor = (self.llf if llf is None else llf)(x)
         return z
 
     def features(self, z: Tensor) -> Tensor:
