@@ -40,9 +40,9 @@ COLOURS = {"500": "#cab2d6", "1500": "#9a6fc0", "5000": "#6a3d9a", "retrained": 
 COLOURS |= {"slda": "#33a02c", "ranpac": "#b2df8a"}
 
 
-def lessons(train: Images) -> list[list[Tensor]]:
+def lessons(train: Images, seed: int = 0) -> list[list[Tensor]]:
     """Rows of the training images: lesson by lesson, class by class."""
-    order = torch.randperm(100, generator=generator(0, "teach"))[: 10 + 2 * LESSONS].tolist()
+    order = torch.randperm(100, generator=generator(seed, "teach"))[: 10 + 2 * LESSONS].tolist()
     rows = {c: (train.labels == c).nonzero().view(-1) for c in order}
     taken = dict.fromkeys(order, 0)
 
@@ -53,7 +53,7 @@ def lessons(train: Images) -> list[list[Tensor]]:
     plan = [[take(c, 50) for c in order[:10]]]
     for k in range(LESSONS):
         new = order[10 + 2 * k : 12 + 2 * k]
-        old = [order[i] for i in torch.randperm(10 + 2 * k, generator=generator(0, "old", k))[:2].tolist()]
+        old = [order[i] for i in torch.randperm(10 + 2 * k, generator=generator(seed, "old", k))[:2].tolist()]
         plan.append([take(c, 60) for c in new] + [take(c, 30) for c in old])
     return plan
 

@@ -84,14 +84,14 @@ class Plan:
 def recipe_for(n: int, n_memory: int) -> Recipe:
     """How a lesson of n photos is trained on beside n_memory stored samples: by the amount of data alone.
 
-    Replay is as large as the memory asks for, up to four times the lesson, and consolidation up to ten times: what
-    a lesson costs depends on the lesson. Few photos get more epochs, so that there are some 12 steps. A model that
-    has seen little altogether gets small minibatches and more steps, which would harm one that has seen much.
-    docs/teach.md has the measurements.
+    Replay is as large as the memory asks for, up to twice the lesson, and consolidation up to four times: what a
+    lesson costs depends on the lesson. Few photos get more epochs, so that there are 6 to 12 steps. A model that
+    has seen little altogether gets more of everything in small minibatches, which would harm one that has seen
+    much. benchmarks/results/lesson_recipe.md has the measurements.
     """
-    share = min(4.0, n_memory / n)
-    little = n * (1 + share) < 256 and n_memory < 512
-    n_mb, steps, most = (32, 40, 20) if little else (128, 12, 10)
+    little = n + min(4 * n, n_memory) < 256 and n_memory < 512
+    share = min(4.0 if little else 2.0, n_memory / n)
+    n_mb, steps, most = (32, 40.0, 20) if little else (128, 12 / (1 + share / 2), 10)
     n_mbe = max(1, round(n_mb / (1 + share)))
     return Recipe(
         epochs=min(most, max(4, math.ceil(steps * n_mbe / n))),
@@ -99,8 +99,7 @@ def recipe_for(n: int, n_memory: int) -> Recipe:
         csf_lr=0.03,
         n_mbe=n_mbe,
         n_mbr=n_mb - n_mbe,
-        balanced=max(10 * n, 512),
-        augment="flip",
+        balanced=max(4 * n, 512),
     )
 
 
