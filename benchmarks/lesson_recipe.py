@@ -2,11 +2,11 @@
 
 python benchmarks/lesson_recipe.py --data DIR [--orders 0,1] [--variants chosen,flips]
 
-Two streams of CIFAR-100 at 96 px: "mixed" is that of benchmarks/teach.py with a memory of 500 samples, 10 classes and
-then 20 lessons of two new classes and more of two old ones; "single" starts with 30 classes of 100 photos, all of
-which stay in the memory, and goes on with 20 lessons of one class with 100. Told are the accuracy on the test images
-of all classes so far, the mean over lessons 5, 9, 13, 17 and 21, of both members together and of TPC alone, and the
-processor's seconds for a lesson, its latents given.
+Two streams of CIFAR-100 at 96 px: "mixed" is that of benchmarks/teach.py with a memory of 500 samples, 10
+classes and then 20 lessons of two new classes and more of two old ones; "single" starts with 30 classes of 100
+photos, all of which stay in the memory, and goes on with 20 lessons of one class with 100. Told are the
+accuracy on the test images of all classes so far, the mean over lessons 5, 9, 13, 17 and 21, of both members
+together and of TPC alone, and the processor's seconds for a lesson, its latents given.
 """
 
 from __future__ import annotations

@@ -5,7 +5,10 @@ from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from triphase.app.lesson import recipe_for
 from triphase.data.recipe import Recipe
 from triphase.errors import InvalidValue
 
@@ -46,3 +49,18 @@ def test_recipe_survives_json() -> None:
 def test_recipe_cannot_be_changed_under_way() -> None:
     with pytest.raises(FrozenInstanceError):
         Recipe().lr = 1.0  # type: ignore[misc]
+
+
+@given(st.integers(1, 20_000), st.integers(0, 50_000))
+def test_a_lesson_has_enough_steps_and_replays_no_more_than_it_may(n: int, stored: int) -> None:
+    recipe = recipe_for(n, stored)
+    assert recipe.n_mbe + recipe.n_mbr in (32, 128) and 4 <= recipe.epochs <= 20
+    assert recipe.epochs * -(-n // recipe.n_mbe) >= 6
+    most = 2 if recipe.n_mbe + recipe.n_mbr == 128 else 4
+    assert recipe.n_mbr <= most * (recipe.n_mbe + 0.5)  # whole images
+    assert (recipe.n_mbr == 0) == (stored == 0) or stored < n / 50
+
+
+@given(st.integers(128, 5000), st.integers(4, 1000))
+def test_what_a_lesson_costs_does_not_depend_on_how_much_is_stored(n: int, times: int) -> None:
+    assert recipe_for(n, times * n) == recipe_for(n, 4 * n)
