@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from triphase import TPC, Memory, run
 from triphase import state as files
@@ -15,7 +16,7 @@ from triphase.bench.benchmarks import BENCHMARKS, Benchmark, find
 from triphase.bench.registry import LEARNERS
 from triphase.bench.run import Report
 from triphase.bench.setup import Options, Setup, _weights, make_stream, minibatch_ratio, prepare, recipes
-from triphase.bench.streams import class_order
+from triphase.bench.streams import class_order, load
 from triphase.errors import BadData, InvalidValue, Mismatch, TriphaseWarning
 from triphase.learners import BiC
 from triphase.testing import tiny_model
@@ -161,6 +162,19 @@ def test_per_class_takes_a_subset_for_training_alone() -> None:
     assert some.fingerprint != full.fingerprint
 
 
+def test_a_published_list_of_images_cannot_be_cut_per_class() -> None:
+    with pytest.raises(InvalidValue, match="core50-nicv2-391 is a published list"):
+        make_stream(find("core50-nicv2-391"), Options(per_class=5), Path(), 128)
+
+
+def test_an_imagenet_of_few_images_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        (tmp_path / split / "n01440764").mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / split / "n01440764" / "n01440764_1.JPEG")
+    with pytest.warns(TriphaseWarning, match="holds 1 of ImageNet's 1,281,167 training images and 1 of 50,000"):
+        load("imagenet", tmp_path, 8, skip_bad=False)
+
+
 def test_an_incremental_head_does_not_know_how_many_classes_will_come() -> None:
     assert make_stream(digits, Options(head="incremental"), Path(), 8).n_classes is None
 
@@ -261,7 +275,7 @@ def both(benchmark: Benchmark) -> tuple[int, int]:
 
 def test_epochs_given_count_for_every_experience() -> None:
     stream = make_stream(digits, Options(), Path(), 8)
-    first, rest = recipes(find("cifar100-11"), Options(epochs=7, epochs_scale=0.1), stream, 2000)
+    first, rest = recipes(find("cifar100-11"), Options(epochs=7), stream, 2000)
     assert first.epochs == rest.epochs == 7
 
 
@@ -345,8 +359,8 @@ def test_a_learner_that_replays_needs_a_memory(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "epochs"),
     [
-        ("digits-5", Options(), 8),
-        ("digits-5", Options(epochs_scale=0.1), 1),
+        ("digits-5", Options(), 100),
+        ("digits-5", Options(epochs_scale=0.01), 3),
         ("digits-5", Options(learner="bic", epochs_scale=0.1, learner_options=(("stage2_epochs", 6),)), 6),
     ],
 )

@@ -146,7 +146,8 @@ def test_what_was_not_run_says_so_and_still_shows_the_paper(three_orders: Gather
     ]
     assert cell(table, "BiC", "CORe50 41/10-1") == Cell("not run", "paper 52.59 % (0.67)")
     assert cell(table, "TPC", "ImageNet 100/10-10") == Cell("not run", "paper 29.46 % (1.00)")
-    assert cell(table, "BiC", "Overall") == Cell("–", "paper 0.49")
+    assert cell(table, "BiC", "Overall") == Cell("not run", "paper 0.49")
+    assert cell(table, "AR1", "Overall").under.startswith("paper 0.93, ")
 
 
 def test_other_benchmarks_need_no_columns_of_the_paper(tmp_path: Path) -> None:
@@ -263,6 +264,13 @@ def test_runs_of_different_settings_are_not_averaged(tmp_path: Path) -> None:
     with pytest.raises(
         Mismatch, match=r"run0 and .*run1 are runs of TPC on core50-41 .*rest.epochs 4 and 8; rest.lr 0.1 and 0.3"
     ):
+        gather([tmp_path])
+
+
+def test_runs_over_different_classes_are_not_averaged(tmp_path: Path) -> None:
+    others = ("cup", "can", "plum")
+    write(tmp_path, make("tpc", 0.5), make("tpc", 0.6, order=2, names=others))
+    with pytest.raises(Mismatch, match=r"run0 and .*run1 .* over different classes: only one of them knows 'ball'"):
         gather([tmp_path])
 
 

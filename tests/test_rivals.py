@@ -210,6 +210,21 @@ def learner_holds_out(experience: Experience, memory: Memory, n_val: int) -> Ten
     return out
 
 
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_bic_stage_2_begins_at_its_full_rate_however_short_it_is(epochs: int) -> None:
+    learner = BiC(tiny_model(), Memory(40), stage2_epochs=epochs)
+    one, two = tiny_stream().experiences
+    learner.learn(one, FIRST)
+    learner.learn(two, replace(REST, n_mbe=64, n_mbr=192))  # stage 2's rate grows with the minibatch
+    assert (learner.pair - torch.tensor([1.0, 0.0])).abs().max() > 1e-3
+
+
+def test_bic_refuses_to_train_what_its_two_models_share() -> None:
+    learner = BiC(tiny_model(), Memory(40))
+    with pytest.raises(InvalidValue, match="train csf only"):
+        learner.learn(tiny_stream().experiences[0], replace(FIRST, trainable="all"))
+
+
 def test_bic_stage_2_finds_the_minimum_of_cross_entropy_and_beta() -> None:
     learner = BiC(tiny_model(), Memory(40), stage2_epochs=400)
     one, two = tiny_stream().experiences

@@ -18,7 +18,8 @@ NOTATIONS = {  # what `find` reads, for people
 Grid = Mapping[str, tuple[Any, ...]]  # values to search by name of a learner's option
 
 DERPP: Grid = {"alpha": (0.1, 0.2, 0.5), "beta": (0.5, 1.0)}
-SHORT: Mapping[str, Grid] = {"bic": {"stage2_epochs": (4, 8, 12)}, "derpp": DERPP}  # for 4 epochs or so
+CORE50: Mapping[str, Grid] = {"bic": {"stage2_epochs": (4, 8, 12)}, "derpp": DERPP}
+OWN: Mapping[str, Grid] = {"bic": {"stage2_epochs": (8, 100)}, "derpp": DERPP}  # 8 steps do not fit two numbers
 NICV2 = 391  # experiences in the published lists
 
 
@@ -68,7 +69,7 @@ def _core50(name: str, shape: tuple[int, int, int] | None, n_mbe: int, n_mbr: in
         first=first,
         rest=replace(first, n_mbe=n_mbe, n_mbr=n_mbr),
         lr_grid=(0.05, 0.02, 0.005, 0.002, 0.0005),
-        grids=SHORT,
+        grids=CORE50,
         repetition=shape is None,
         evaluation="all",
         weights="mobilenet_v1_folded.safetensors",
@@ -156,7 +157,7 @@ def find(name: str) -> Benchmark:
         shape=shape,
         rest=_DEFAULTS[match[1]]["first"],
         lr_grid=(0.1, 0.03, 0.01),
-        grids=SHORT,
+        grids=OWN,
         repetition=bool(match[2]),
         evaluation="all" if match[2] else "seen",  # as the paper evaluates NIC
         **_DEFAULTS[match[1]],

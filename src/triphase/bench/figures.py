@@ -99,7 +99,11 @@ def curves(entries: Sequence[Entry]) -> Figure:
         mean, colour = values.mean(0), colour_of(entry.learner)
         if entry.learner == "joint":
             axes.axhline(
-                mean[-1], color=colour, linestyle="--", linewidth=1.4, label=f"{entry.title} ({mean[-1]:.1f})"
+                mean[-1],
+                color=colour,
+                linestyle="--",
+                linewidth=1.4,
+                label=f"{entry.title} (final: {mean[-1]:.1f})",
             )
             continue
         x = entry.runs[0].report.evaluated_after

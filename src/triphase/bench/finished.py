@@ -105,7 +105,8 @@ def _runs_of_sweep(summary: Path) -> Iterator[tuple[Path, bool]]:
                 tests = [test for column in part.get("columns", {"": part}).values() for test in column["tests"]]
                 yield from ((summary.parent / test["run"], False) for test in tests)
                 if not tests:
-                    chosen = [cell for cell in part.get("grid", ()) if cell["setting"] == part.get("chosen")]
-                    yield from ((summary.parent / cell["run"], True) for cell in chosen)
+                    tried = part.get("grid", ())
+                    chosen = [cell for cell in tried if cell["setting"] == part.get("chosen")]
+                    yield from ((summary.parent / cell["run"], len(tried) > 1) for cell in chosen)
     except (KeyError, TypeError, AttributeError) as error:
         raise CorruptState(f"{summary} is not the summary of a sweep ({error!r}); run the sweep again.") from error

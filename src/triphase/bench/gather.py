@@ -153,6 +153,11 @@ def _alike(runs: list[Run]) -> list[Run]:
                 f"{first.path} and {run.path} are runs of {name} with different settings: {what}. "
                 f"They are not averaged; make a report of each."
             )
+        if odd := set(first.report.names) ^ set(run.report.names):
+            raise Mismatch(
+                f"{first.path} and {run.path} are runs of {name} over different classes: only one of them knows "
+                f"{min(odd)!r}. They are not averaged; make a report of each."
+            )
     unique: dict[tuple[int, int], Run] = {}
     for run in runs:
         before = unique.setdefault(run.occasion, run)

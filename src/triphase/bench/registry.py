@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -72,13 +73,25 @@ def own_options(name: str) -> tuple[str, ...]:
 
 
 def check_options(name: str, own: Mapping[str, Any]) -> None:
-    """Refuse options that the learner does not have, and list those it has."""
+    """Refuse options that the learner does not have, with a list of those it has, and what should be a number."""
     allowed = own_options(name)
     unknown = [option for option in own if option not in allowed]
     if unknown:
         raise InvalidValue(
             f"The learner {name} has no option {', '.join(unknown)}; it has {', '.join(allowed) or 'none'}."
         )
+    kinds = inspect.signature(kind_of(name).make, eval_str=True).parameters
+    for option, value in own.items():
+        wanted = kinds[option].annotation
+        for kind, said in ((int, "a whole number"), (float, "a finite number")):
+            may_lack = wanted == kind | None and value is None
+            if wanted in (kind, kind | None) and not may_lack and not _is_number(value, kind):
+                raise InvalidValue(f"{option} of the learner {name} must be {said}, got {value!r}.")
+
+
+def _is_number(value: object, kind: type) -> bool:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole or (kind is float and isinstance(value, float) and math.isfinite(value))
 
 
 def make_learner(

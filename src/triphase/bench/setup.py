@@ -21,10 +21,11 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, class_incremental, joint, per_class, stream
 from triphase.errors import BadData, InvalidValue, TriphaseWarning
 from triphase.learners import TPC, Learner
+from triphase.learners.bic import LLF_IS_SHARED
 from triphase.models import SplitClassifier, build, rebuild_batchnorm
 
 CALIBRATION_IMAGES = 256
-STAGE2_EPOCHS = 8  # of BiC, where the benchmark has no grid of its own
+STAGE2_EPOCHS = 100  # of BiC, where the benchmark has no grid of its own
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,16 @@ class Options:
         check_options(self.learner, self.own)
         if not 0 < self.epochs_scale < math.inf:
             raise InvalidValue(f"--epochs-scale must be above 0 and finite, got {self.epochs_scale}.")
+        if self.epochs is not None and self.epochs_scale != 1:
+            raise InvalidValue("--epochs and --epochs-scale contradict each other: give one of them.")
         for name in ("epochs", "per_class", "image_size", "evaluate_every", "experiences"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidValue(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        if self.learner == "bic" and self.trainable == "all":
+            raise InvalidValue(LLF_IS_SHARED)
+        if self.order < 0:
+            raise InvalidValue(f"--order must not be negative, got {self.order}.")
         for name, allowed in (("replay", ("raw", "latent", "none")), ("head", ("fixed", "incremental"))):
             if getattr(self, name) not in allowed:
                 raise InvalidValue(f"--{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}.")
@@ -174,6 +181,8 @@ def make_stream(benchmark: Benchmark, options: Options, data: Path, size: int) -
     n, every, points = benchmark.n_experiences, options.evaluate_every, benchmark.evaluate_after
     points = points if every is None else tuple(sorted({*range(1, n, every), n}))
     if benchmark.shape is None:
+        if options.per_class is not None:
+            raise InvalidValue(f"{benchmark.name} is a published list of images: leave out --per-class.")
         lessons, test, names = sources.core50_nicv2(data, options.order, size)
         n_classes = len(names) if fixed else None
         return stream(lessons, test, names, n_classes=n_classes, evaluation="all", evaluate_after=points)
@@ -247,7 +256,7 @@ def _default_options(benchmark: Benchmark, options: Options) -> dict[str, Any]:
     if options.learner != "bic":
         return {}
     grid = benchmark.grids.get("bic", {}).get("stage2_epochs", (STAGE2_EPOCHS,))
-    return {"stage2_epochs": scaled(grid[len(grid) // 2], options.epochs_scale)}
+    return {"stage2_epochs": scaled(grid[len(grid) // 2], options.epochs_scale, least=3)}
 
 
 def _weights(benchmark: Benchmark, options: Options, data: Path) -> Path | None:

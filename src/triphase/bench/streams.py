@@ -11,6 +11,7 @@ import torch
 
 from triphase.data import sources
 from triphase.data.images import Images
+from triphase.data.sources.imagenet import TRAIN_IMAGES, VAL_IMAGES
 from triphase.data.streams import seeded_order
 from triphase.errors import BadData, InvalidValue, TriphaseWarning
 from triphase.randomness import generator, keys
@@ -50,7 +51,15 @@ def load(dataset: str, data: Path, size: int, skip_bad: bool) -> tuple[Images, I
     elif dataset == "core50":
         return sources.core50_classes(data, size)
     else:
-        return sources.imagenet(data, size=round(size * 256 / 224))
+        train, test, names = sources.imagenet(data, size=round(size * 256 / 224))
+        if (len(train), len(test)) != (TRAIN_IMAGES, VAL_IMAGES):
+            warnings.warn(
+                f"{data} holds {len(train):,} of ImageNet's {TRAIN_IMAGES:,} training images and {len(test):,} of "
+                f"{VAL_IMAGES:,} for validation, so results are not the benchmark's; `triphase data` tells more.",
+                TriphaseWarning,
+                stacklevel=2,
+            )
+        return train, test, names
     return train.resized(size), test.resized(size), names
 
 

@@ -39,7 +39,7 @@ def grid(
     if search == "all":
         axes |= kind.open_choices
     if "stage2_epochs" in axes:  # part of BiC's schedule; short ones may fall together
-        axes["stage2_epochs"] = list(dict.fromkeys(scaled(n, scale) for n in axes["stage2_epochs"]))
+        axes["stage2_epochs"] = list(dict.fromkeys(scaled(n, scale, least=3) for n in axes["stage2_epochs"]))
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 

@@ -221,7 +221,8 @@ def _overall_cell(metric: Metric, learner: str, ratios: list[float], benchmarks:
     printed = paper.OVERALL[metric.name].get(learner) if set(benchmarks) & set(paper.BENCHMARKS) else None
     under = "" if printed is None else f"paper {printed:.2f}"
     if not ratios:
-        return Cell("–", under)
+        return Cell(NOT_RUN, under)
+    under += "" if printed is None else f", {signed(statistics.mean(ratios) - printed)}"
     part = f" (of {len(ratios)})" if len(ratios) < len(benchmarks) else ""
     return Cell(f"{statistics.mean(ratios):.2f}{part}", under, best)
 

@@ -25,6 +25,7 @@ from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier
 from triphase.randomness import generator, keys
 
+LLF_IS_SHARED = "BiC shares llf between the old and the new model: train csf only."
 MILESTONES = (0.3, 0.6, 0.8, 0.9)  # of stage 2, where its learning rate is divided by 10
 BETA_DECAY = 0.1
 
@@ -42,7 +43,7 @@ class BiC:
         *,
         seed: int = 0,
         pretrained: bool = True,  # False: llf learns in the first experience
-        stage2_epochs: int = 8,
+        stage2_epochs: int = 100,  # over logits that are computed once, so they cost next to nothing
         T: float = 2.0,  # temperature of the distillation
         distill_axis: Literal["classes", "batch"] = "classes",  # batch: a known mistake, for diagnosis only
     ) -> None:
@@ -72,12 +73,14 @@ class BiC:
         held_out = self._hold_out(experience, n_val)
 
         if course.begin("start"):
+            if recipe.trainable == "all":
+                raise InvalidValue(LLF_IS_SHARED)
             check_memory(memory, recipe, len(seen))
             model.grow(max(seen) + 1)
             if old:
                 self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head)).eval()
         model.train()
-        learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
+        learn_blocks(model, llf=first and not self.pretrained, csf=True)
         feeder = Feeder(model, experience, memory, recipe, seed=self.seed, held_out=held_out)
 
         if course.begin("stage 1"):
@@ -176,7 +179,7 @@ class BiC:
         n_mb = recipe.n_mbe + recipe.n_mbr
         alpha, beta = nn.Parameter(logits.new_ones(())), nn.Parameter(logits.new_zeros(()))
         optimizer = torch.optim.SGD([alpha, beta], lr=0.1 * n_mb / 256, momentum=0.9)
-        milestones = [int(share * self.stage2_epochs) for share in MILESTONES]
+        milestones = sorted({max(1, int(share * self.stage2_epochs)) for share in MILESTONES})  # 1 epoch in full
         schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones)
         for epoch in range(self.stage2_epochs):
             order = torch.randperm(
