@@ -15,6 +15,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_array
 
 from triphase import ContinualClassifier
+from triphase.app.keeping import rename
+from triphase.app.lesson import teach
+from triphase.app.model import Model
 from triphase.errors import BadData, InvalidValue, TriphaseError
 
 SMALL: dict[str, Any] = {"image_size": 32, "memory": 60}
@@ -243,3 +246,44 @@ def test_scikit_learn_s_checks_pass_where_they_make_sense_for_pictures() -> None
     failed = {r["check_name"]: str(r["exception"])[:200] for r in results if r["status"] == "failed"}
     assert not failed
     assert sum(r["status"] == "passed" for r in results) > 25
+
+
+@pytest.mark.parametrize("labels", [[5, 5, 1], [3, 3, 3]])  # a new class, and corrections
+def test_an_interrupted_lesson_leaves_the_classifier_as_it_was(
+    labels: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = pictures([5, 3])
+    classifier = ContinualClassifier(**SMALL).fit(x, y)
+    before = classifier.predict_proba(x)
+
+    real = Model.learn
+
+    def interrupted(*arguments: Any) -> None:
+        real(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Model, "learn", interrupted)
+    more = np.concatenate([x[:2], pictures([1], n=1)[0]])
+    with pytest.raises(KeyboardInterrupt):
+        classifier.partial_fit(more, labels)
+    monkeypatch.undo()
+    assert classifier.classes_.tolist() == [5, 3] and len(classifier.model_.taught) == 24
+    np.testing.assert_array_equal(classifier.predict_proba(x), before)
+    assert classifier.partial_fit(more, labels).score(x[12:], y[12:]) > 0.5
+
+
+def test_numbers_stay_numbers_until_the_command_line_brings_a_name(tmp_path: Path) -> None:
+    x, y = pictures([0, 1])
+    ContinualClassifier(**SMALL).fit(x, y).save(tmp_path / "model")
+    (tmp_path / "photos" / "2").mkdir(parents=True)
+    for number, pixels in enumerate(pictures([2])[0]):
+        Image.fromarray(pixels).save(tmp_path / "photos" / "2" / f"{number}.png")
+    teach(tmp_path / "model", tmp_path / "photos", force=True)
+    assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == [0, 1, 2]
+    rename(tmp_path / "model", "1", "one")
+    assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == ["0", "one", "2"]
+
+
+def test_arrays_that_run_backwards_are_taken(fitted: ContinualClassifier) -> None:
+    x = pictures([5], n=2)[0]
+    np.testing.assert_array_equal(fitted.predict(x[..., ::-1]), fitted.predict(x[..., ::-1].copy()))

@@ -358,3 +358,40 @@ def test_discarded_samples_are_gone_and_make_room() -> None:
     assert sorted(memory["id"].tolist()) == [0, 3]
     memory.add(torch.zeros(2, dtype=torch.long), torch.tensor([7, 8]), read)
     assert sorted(memory["id"].tolist()) == [0, 3, 7, 8]
+
+
+def set_apart(memory: Memory, ids: list[int]) -> None:
+    """Offer samples of which every fifth id is held out."""
+    offered = torch.tensor(ids, dtype=torch.long)
+    apart = offered % 5 == 0
+
+    def read(rows: Tensor) -> dict[str, Tensor]:
+        return {"x": content(offered[rows]), "split": apart[rows].to(torch.int8)}
+
+    memory.add(label(offered), offered, read, held_out=apart)
+
+
+@given(st.integers(N_CLASSES, 50), st.sets(st.integers(0, 79)), st.integers(0, 3))
+def test_what_is_held_out_comes_first_up_to_a_quarter_of_the_room(capacity: int, ids: set[int], seed: int) -> None:
+    memory = Memory(capacity, seed=seed)
+    set_apart(memory, sorted(ids))
+    for c, n in memory.counts().items():
+        mine = sorted((i for i in ids if int(label(torch.tensor(i))) == c), key=lambda i: -key(memory, i))
+        apart, others = [i for i in mine if i % 5 == 0], [i for i in mine if i % 5]
+        sure = apart[: max(1, n // 4)] if n > 1 else []
+        assert held(memory, c) == set([*sure, *others, *apart[len(sure) :]][:n])
+
+
+@given(st.integers(N_CLASSES, 50), offers, st.integers(0, 3))
+def test_no_class_with_anything_held_out_is_left_without_it(
+    capacity: int, experiences: list[list[int]], seed: int
+) -> None:
+    memory, offered = Memory(capacity, seed=seed), set[int]()
+    for ids in experiences:
+        set_apart(memory, ids)
+        offered |= set(ids)
+        assert len(memory) == min(capacity, len(memory)) and len(memory) <= len(offered)
+        for c in memory.counts():
+            mine = {i for i in offered if int(label(torch.tensor(i))) == c and i % 5 == 0}
+            room = len(held(memory, c)) > 1
+            assert not mine or not room or any(i % 5 == 0 for i in held(memory, c))

@@ -27,6 +27,9 @@ from triphase.app.photos import scan
 from triphase.app.store import Store
 from triphase.cli import main
 from triphase.cli.progress import Progress
+from triphase.data.memory import HELD_OUT
+from triphase.errors import CorruptState
+from triphase.learners import SLDA
 from triphase.randomness import generator
 from triphase.state import Checkpoint
 
@@ -208,6 +211,56 @@ def test_a_class_whose_photos_all_moved_is_gone(world: World) -> None:
     assert {a["best"] for a in answers} == {"crimson"}
 
 
+def exemplars(model: Path) -> torch.Tensor:
+    """Ids of the photos that are kept for measuring."""
+    columns = Store(model).load()[0]["memory"]["columns"]
+    ids: torch.Tensor = columns["id"][columns["split"] == HELD_OUT]
+    return ids
+
+
+def test_a_class_of_which_only_a_photo_for_measuring_stays_in_its_folder_is_gone(world: World) -> None:
+    held, red = exemplars(world.base).tolist(), scan(world.one)
+    ids = dict(zip(map(str, red.paths), red.ids.tolist(), strict=True))
+    for photo in sorted((world.one / "red").iterdir()):
+        if ids[str(photo)] not in held:
+            photo.rename(world.one / "green" / f"red{photo.name}")
+    answer = done("teach", world.base, world.one, "--force")
+    assert "red has no photo left that it was learned from" in answer.out
+    assert done("status", world.base, "--json").document()["classes"] == ["blue", "green"]
+    done("teach", world.base, world.one, "--force")  # what is still in its folder makes the class anew
+    assert done("status", world.base, "--json").document()["classes"] == ["blue", "green", "red"]
+
+
+def test_near_duplicates_of_an_exemplar_are_not_trained_on_even_alone(world: World, tmp_path: Path) -> None:
+    photos, held = scan(world.one), exemplars(world.base).tolist()
+    copied = [path for path, id_ in zip(photos.paths, photos.ids.tolist(), strict=True) if id_ in held]
+    for path in copied:
+        near = tmp_path / "near" / path.parent.name / f"{path.stem}.png"
+        near.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.asarray(Image.open(path)).copy()
+        pixels[0, 0] ^= 1
+        Image.fromarray(pixels).save(near)
+    before = Store(world.base).load()[0]["memory"]["columns"]
+    outcome = done("teach", world.base, tmp_path / "near", "--json").document()
+    after = Store(world.base).load()[0]["memory"]["columns"]
+    assert outcome["published"] and outcome["learned"] == len(copied) > 1
+    assert torch.equal(before["id"][before["split"] == 0], after["id"][after["split"] == 0])
+    assert "nothing to learn" in done("teach", world.base, tmp_path / "near").out
+
+
+def test_a_small_memory_keeps_photos_to_measure_with(world: World, tmp_path: Path) -> None:
+    for colour in COLOURS:
+        paint(tmp_path / "many" / colour, colour, range(200, 240))
+    for memory in (16, 40):
+        model = tmp_path / f"m{memory}"
+        done("teach", model, tmp_path / "many", "--image-size", 32, "--memory", memory)
+        kept = {c["name"]: c["exemplars"] for c in done("classes", model, "--json").document()["classes"]}
+        assert min(kept.values()) >= memory // 16 and len(kept) == 4
+        paint(tmp_path / f"more{memory}" / "red", "red", range(300, 330))
+        done("teach", model, tmp_path / f"more{memory}", "--force")
+        assert len(exemplars(model)) >= 4
+
+
 def test_a_dry_run_writes_nothing(world: World, tmp_path: Path) -> None:
     answer = done("teach", tmp_path / "new", world.one, "--dry-run")
     assert re.search(r"blue +10 \(new\)", answer.out)
@@ -239,9 +292,10 @@ def test_a_lesson_whose_labels_are_mixed_up_is_refused(world: World, tmp_path: P
             folder = tmp_path / "photos" / list(COLOURS)[number % 4]
             paint(folder, colour, range(number, number + 1))
             (folder / f"{number}.png").rename(folder / f"{colour}{number}.png")
-    answer = triphase("teach", world.base, tmp_path / "photos")
-    assert answer.status == 1 and "as if labels were mixed up" in " ".join(answer.err.split())
-    assert done("status", world.base, "--json").document()["version"] == 1
+    for quick in ([], ["--quick"]):
+        answer = triphase("teach", world.base, tmp_path / "photos", *quick)
+        assert answer.status == 1 and "as if labels were mixed up" in " ".join(answer.err.split())
+        assert done("status", world.base, "--json").document()["version"] == 1
     assert not done("teach", world.base, world.two, "--json").document()["unlearned"]
     forced = done("teach", world.base, tmp_path / "photos", "--force")
     assert "its own labels were not learned" in forced.out
@@ -513,6 +567,48 @@ def test_a_quick_lesson_that_is_not_possible_leaves_nothing_behind(
     answer = triphase("teach", tmp_path / "new", world.one, *SMALL, "--quick", "--learner", learner)
     assert answer.status == 1 and "has one speed; --quick needs anchored" in answer.err
     assert not (tmp_path / "new").exists()
+
+
+def test_forget_everywhere_also_cleans_a_history_whose_versions_are_gone(world: World) -> None:
+    done("forget", world.base, "red")
+    shutil.rmtree(world.two / "red")
+    done("teach", world.base, world.two, "--force", "--keep", 1)
+    assert "red" in (world.base / "history.jsonl").read_text()
+    done("forget", world.base, "red", "--everywhere")
+    assert "red" not in re.findall(r"[a-z]+", (world.base / "history.jsonl").read_text())
+
+
+def test_photos_can_be_untaught_after_a_class_was_forgotten(world: World, tmp_path: Path) -> None:
+    some = world.one / "green"
+    for learner in ("slda", "anchored"):
+        for replay in ("none", "latent"):
+            model = tmp_path / f"{learner}-{replay}"
+            done("teach", model, world.one, *SMALL, "--replay", replay, "--learner", learner)
+            done("forget", model, "red")
+            shutil.copytree(some, tmp_path / "some" / model.name / "green")
+            for photo in sorted((tmp_path / "some" / model.name / "green").iterdir())[5:]:
+                photo.unlink()
+            done("unteach", model, tmp_path / "some" / model.name)
+            closed = Model.from_state(Store(model).load()[0])._closed
+            assert isinstance(closed, SLDA) and float(closed.covariance().trace()) > 0
+            done("predict", model, some / "9.png")  # it hung once
+
+
+def test_parts_that_do_not_belong_together_make_no_model(world: World) -> None:
+    state, _ = Store(world.base).load()
+    app, taught = state["app"], state["taught"]
+    for wrong in (
+        {"app": app | {"names": ["blue", "green"]}},
+        {"app": app | {"names": ["blue", "green", "green"]}},
+        {"app": app | {"names": [*app["names"], "pink"]}},
+        {"app": app | {"exemplar_right": app["exemplar_right"][1:]}},
+        {"taught": taught | {"labels": taught["labels"][1:]}},
+        {"taught": taught | {"labels": taught["labels"] + 1}},
+        {"head": {"weight": state["head"]["weight"][:, 1:]}},
+        {"known": [0, 1]},
+    ):
+        with pytest.raises(CorruptState):
+            Model.from_state(state | wrong)
 
 
 def test_forget_refuses_what_it_cannot_do(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Union
@@ -78,17 +79,13 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidValue(f"{len(images)} images and {len(labels)} labels: give one label for each image.")
         if len(images) == 0:
             raise InvalidValue("There is no image to learn from; give at least one.")
-        names = list(dict.fromkeys(labels))
-        numbers = torch.tensor([names.index(label) for label in labels])
-        rows = self._new_rows(model, images, labels)
-        if len(rows):
-            chosen = images.select(rows, numbers[rows])
-            hashes = torch.cat(
-                [dhash(resize(chosen.read(some), SIDE)) for some in torch.arange(len(rows)).split(256)]
-            )
-            experience, after = model.lesson(chosen, names, hashes)
-            stored = 0 if model.memory is None else len(model.memory)
-            model.learn(experience, after, recipe_for(len(experience.training), stored))
+        before = copy.deepcopy(model.state_dict())
+        try:
+            self._learn(model, images, labels)
+        except BaseException:  # interrupted, too: a classifier is never left with half a lesson
+            if hasattr(self, "model_"):
+                self.model_ = Model.from_state(before)
+            raise
         self.model_, self._kind = model, kind
         self.classes_ = np.array([KINDS[kind](name) for name in model.names])
         self.n_lessons_ = model.lessons
@@ -119,8 +116,11 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         state, version = store.load()
         classifier = cls(**state["app"]["options"])
         classifier.model_ = Model.from_state(state)
-        classifier._kind = version.info.get("labels", "str")
-        classifier.classes_ = np.array([KINDS[classifier._kind](name) for name in classifier.model_.names])
+        classifier._kind, names = version.info.get("labels", "str"), classifier.model_.names
+        try:
+            classifier.classes_ = np.array([KINDS[classifier._kind](name) for name in names])
+        except ValueError:  # numbers once, until the command line brought a name
+            classifier._kind, classifier.classes_ = "str", np.array(names)
         classifier.n_lessons_ = classifier.model_.lessons
         return classifier
 
@@ -135,6 +135,18 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "model_"):
             raise NotFittedError("This ContinualClassifier has learned nothing yet; call fit or partial_fit first.")
         return self.model_
+
+    def _learn(self, model: Model, images: Images, labels: list[str]) -> None:
+        names = list(dict.fromkeys(labels))
+        numbers = torch.tensor([names.index(label) for label in labels])
+        rows = self._new_rows(model, images, labels)
+        if len(rows) == 0:
+            return
+        chosen = images.select(rows, numbers[rows])
+        hashes = torch.cat([dhash(resize(chosen.read(some), SIDE)) for some in torch.arange(len(rows)).split(256)])
+        experience, after = model.lesson(chosen, names, hashes)
+        stored = 0 if model.memory is None else len(model.memory)
+        model.learn(experience, after, recipe_for(max(1, len(experience.training)), stored))
 
     def _new_rows(self, model: Model, images: Images, labels: list[str]) -> Tensor:
         """Images that are new; those that come back with another label are taken out first."""
@@ -174,7 +186,7 @@ def _images(X: Pictures, size: int) -> Images:
     if isinstance(X, np.ndarray) and X.dtype.kind in "OU":
         X = list(X)  # an array of paths
     if isinstance(X, (np.ndarray, Tensor)):
-        pixels = _batch(torch.as_tensor(X), size)
+        pixels = _batch(torch.as_tensor(_forward(X)), size)
         return Images.from_array(pixels, torch.zeros(len(pixels), dtype=torch.long))
     pictures = list(X)
     if pictures and all(isinstance(picture, (str, Path)) for picture in pictures):
@@ -189,11 +201,16 @@ def _images(X: Pictures, size: int) -> Images:
     return Images(pixels.__getitem__, torch.zeros(len(pixels), dtype=torch.long), content_ids(pixels))
 
 
+def _forward(array: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
+    """Torch has no arrays that run backwards, such as BGR[..., ::-1]."""
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array
+
+
 def _one(picture: Any, size: int) -> Tensor:
     if isinstance(picture, Image.Image):
         return square(picture, size)
     if isinstance(picture, (np.ndarray, Tensor)):
-        return _batch(torch.as_tensor(picture)[None], size)[0]
+        return _batch(torch.as_tensor(_forward(picture))[None], size)[0]
     raise InvalidValue(
         f"An image is a path, a PIL image or a uint8 array, got {type(picture).__name__}; keep to one."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -127,6 +128,7 @@ def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch =
 
 def rename(path: Path, old: str, new: str) -> Version:
     """Give a class another name; a new version, which `undo` takes back."""
+    new = unicodedata.normalize("NFC", new)  # as folders are read
     if new.strip().casefold() == UNKNOWN or not new.strip():
         raise InvalidValue(f"A class cannot be called {new!r}: choose another name.")
     with _changing(path) as (store, model, version):
@@ -222,7 +224,9 @@ def _aliases(store: Store, name: str) -> set[str]:
 
 
 def _ever(store: Store, name: str) -> bool:
-    return any(name in store.load(number)[1].info["classes"] for number in store.numbers())
+    """Whether a version that is kept knows the class, or the history tells of it."""
+    told = any(name in (*e.get("classes", ()), e.get("old"), e.get("new")) for e in store.history())
+    return told or any(name in store.load(number)[1].info["classes"] for number in store.numbers())
 
 
 def _files(paths: Sequence[Path], size: int) -> Images:

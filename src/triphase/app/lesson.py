@@ -199,11 +199,11 @@ class _Lesson:
         if model.memory is not None:
             model.memory.check_room(len(names))  # before anything is written
         memory = 0 if model.memory is None else len(model.memory)
-        recipe = recipe_for(len(experience.training), memory)
+        recipe = recipe_for(max(1, len(experience.training)), memory)
         resumed, started_again = self._continue(model, photos)
         notes += started_again
         glanced = resumed or self.plan.pending == set(photos.ids.tolist())
-        if self.quick and not glanced:
+        if self.quick and not glanced and len(experience.training):
             self._glance(model, experience, names, recipe, before, old)
         self._learn(model, experience, names, recipe)
         return self._judge(model, experience, before, old, notes)
@@ -261,9 +261,9 @@ class _Lesson:
         """Publish what a closed form makes of the lesson at once; consolidation follows."""
         model.glance(experience, names, recipe)
         verdict = before.verdict(model, old, self.max_drop)
-        if not verdict.refused or self.force:
+        if self.force or not (verdict.refused or before.unlearned(model, experience)):
             event = {"event": "glanced", "images": len(experience.images), "drop": verdict.drop}
-            version = self.store.publish(model.state_dict(), model.describe() | {"accuracy": verdict.after}, event)
+            version = self.store.publish(model.state_dict(), self._info(model, verdict), event)
             self.half = True
             saved = files.read_json(self.store.work / "lesson.json")
             files.write_json(self.store.work / "lesson.json", saved | {"parent": version.number})
@@ -291,14 +291,19 @@ class _Lesson:
         if published:
             event = {"event": "taught", "images": outcome.learned, "classes": self.plan.counts}
             event |= {"before": verdict.before, "after": verdict.after, "forced": verdict.refused or unlearned}
-            info = model.describe() | {"accuracy": verdict.after}
-            self.store.publish(model.state_dict(), info, event, instead=self.half)
+            self.store.publish(model.state_dict(), self._info(model, verdict), event, instead=self.half)
             self.store.prune(self.keep)
         self.checkpoint.close()
         self.store.discard_work()
         current = self.store.current()
         seconds = time.perf_counter() - self.started
         return replace(outcome, version=current.number if current else None, seconds=seconds)
+
+    def _info(self, model: Model, verdict: trust.Verdict) -> dict[str, Any]:
+        """What the version will say about itself; what a program said about its labels stays."""
+        current = self.store.current()
+        labels = {"labels": current.info["labels"]} if current and "labels" in current.info else {}
+        return labels | model.describe() | {"accuracy": verdict.after}
 
     def _nothing(self, notes: list[str]) -> Outcome:
         current = self.store.current()

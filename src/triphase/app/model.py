@@ -18,7 +18,7 @@ from triphase.data.latents import encode, features, latents, pack, unpack
 from triphase.data.memory import HELD_OUT, TRAIN, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.errors import InvalidValue
+from triphase.errors import CorruptState, InvalidValue
 from triphase.learners import NCM, SLDA, Anchored, Learner
 from triphase.learners.frozen import scores
 from triphase.learners.protocol import Tick, ignore
@@ -69,6 +69,7 @@ class Model:
         self._answered = torch.empty(0, dtype=torch.long), torch.empty(0, 0)  # their ids and scores, once fitted
         self.thresholds: list[float] = []  # of each column of `familiarity`
         self.moments: list[familiarity.Moments] = []  # of the same, where no exemplar is kept
+        self.estimated = False  # a class was forgotten: the spread within the others comes from stored samples
 
     @property
     def size(self) -> int:
@@ -83,17 +84,21 @@ class Model:
         About a fifth of each class's photos is held out to measure with, in whole groups of near-duplicates; so
         is whatever resembles a photo that is held out already. Without replay nothing is held out.
         """
-        after = self.names + [name for name in names if name not in self.names]
-        labels = torch.tensor([after.index(name) for name in names], dtype=torch.long)[images.labels]
+        brought = [names[label] for label in images.labels.unique().tolist()]
+        after = self.names + [name for name in names if name in brought and name not in self.names]
+        number = {name: label for label, name in enumerate(after)}
+        labels = torch.tensor([number.get(name, -1) for name in names], dtype=torch.long)[images.labels]
         renamed = images.select(torch.arange(len(images)), labels)
         if self.memory is None:
             return Experience(self.lessons + 1, renamed), after
         groups = near_duplicates(hashes, labels)
         limit = min(EXEMPLARS, max(1, (self.memory.capacity or 0) // len(after) // 4))
         held = split_exemplars(groups, labels, keys(self.options.seed + 1, images.ids), limit, SHARE)
+        near = torch.zeros_like(held)
         if "hash" in self.memory.columns:
             slots = self.memory.slots(HELD_OUT)
             alike = near_stored(hashes, labels, self.memory["hash"][slots], self.memory["y"][slots])
+            near = whole_groups(alike, groups)
             held = whole_groups(held | alike, groups)
             trained = self.memory.slots(TRAIN)
             seen = near_stored(hashes, labels, self.memory["hash"][trained], self.memory["y"][trained])
@@ -103,7 +108,7 @@ class Model:
             if bool(held[rows].all()) and label >= len(self.names):
                 held[rows] = False
         if bool(held.all()):
-            held = None  # type: ignore[assignment]
+            held = near  # what resembles an exemplar is not trained on, even if there is nothing else
         return Experience(self.lessons + 1, renamed, held, {"hash": hashes}), after
 
     def learn(self, experience: Experience, names: Sequence[str], recipe: Recipe, tick: Tick = ignore) -> None:
@@ -111,6 +116,9 @@ class Model:
         if experience.held_out is None and self.memory is not None:
             nothing = torch.zeros(len(experience.images), dtype=torch.bool)
             experience = Experience(experience.index, experience.images, nothing, experience.columns)
+        if len(experience.training) == 0:  # nothing but near-duplicates of exemplars
+            self._count(experience, names)
+            return
         self.learner.learn(experience, recipe, tick)
         if self.memory is not None and not self._remembers:
             Feeder(self.network, experience, self.memory, recipe, seed=self.options.seed).remember()
@@ -311,6 +319,8 @@ class Model:
         if self.memory is not None:
             self.memory.discard(ids)
         self.moments = [familiarity.fewer(m, labels) for m in self.moments]
+        if self.estimated:  # these photos are in the counts, but perhaps not in the spread
+            self._rebuild_spread()
         left = {label for id_, label in self.taught.items() if id_ not in self.apart}
         gone = [self.names[label] for label in labels.unique().tolist() if label not in left]
         for name in gone:
@@ -355,6 +365,7 @@ class Model:
             f = features(closed.model, self.latents_of(self._stored(slots)).float().unsqueeze(1))[:, 0]
             y = self.memory["y"][slots]
         closed.rebuild(f, y)
+        self.estimated = True
         self.moments, self.thresholds = [], []  # they belong to the spread of before
 
     def describe(self) -> dict[str, Any]:
@@ -399,6 +410,7 @@ class Model:
             "thresholds": [t if t > -float("inf") else None for t in self.thresholds],
             "moments": [dict(vars(m)) for m in self.moments],
             "exemplar_right": self.exemplar_right,
+            "estimated": self.estimated,
         }
         return state
 
@@ -414,15 +426,30 @@ class Model:
         self.names, self.lessons, self.temperature = list(app["names"]), app["lessons"], app["temperature"]
         self.thresholds = [-float("inf") if t is None else t for t in app["thresholds"]]
         self.moments = [familiarity.Moments(**m) for m in app["moments"]]
-        self.exemplar_right = app["exemplar_right"]
+        self.exemplar_right, self.estimated = app["exemplar_right"], app.get("estimated", False)
         self._answered = torch.empty(0, dtype=torch.long), torch.empty(0, 0)
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Model:
         """The model of a saved state."""
         model = cls(Options(**state["app"]["options"]))
-        model.load_state_dict(state)
+        try:
+            model.load_state_dict(state)
+            model._check()
+        except (KeyError, IndexError, ValueError, TypeError, RuntimeError) as error:
+            raise CorruptState(f"The parts of this model do not belong together ({error!r}).") from error
         return model
+
+    def _check(self) -> None:
+        """Whether names, classes and samples belong together: checksums say nothing about that."""
+        n, known = len(self.names), getattr(self.learner, "known", set[int]())
+        labels = {*known, *self.taught.values(), *self.pending.values()}
+        if self.memory is not None:
+            labels |= set(self.memory["y"].tolist())
+        if len(set(self.names)) < n or not labels <= set(range(n)) or not set(range(n)) <= set(known):
+            raise ValueError(f"{n} names for the classes {sorted(labels)}")
+        if len(self.exemplar_right) != len(self.exemplars()[0]):
+            raise ValueError(f"{len(self.exemplar_right)} answers to {len(self.exemplars()[0])} exemplars")
 
     def _make_memory(self) -> Memory | None:
         """Room for as many samples as were asked for, or as fit into the bytes."""

@@ -170,7 +170,7 @@ class Feeder:
         if self._views and self._kept_crops and not latent and len(self.memory):
             self._replay()  # what is held gets its crops before what arrives brings its own
         reusable = self._views and not latent and not self._kept_crops
-        self.memory.add(images.labels, images.ids, read, read_cache if reusable else None)
+        self.memory.add(images.labels, images.ids, read, read_cache if reusable else None, self.experience.held_out)
         self._features = self._permutation = None  # both were about the memory as it was
 
     def _serve(

@@ -82,15 +82,21 @@ class Memory:
                 f"give it at least {n_classes} samples, better {20 * n_classes}."
             )
 
-    def add(self, y: Tensor, ids: Tensor, read: Read, read_cache: Read | None = None) -> None:
+    def add(
+        self, y: Tensor, ids: Tensor, read: Read, read_cache: Read | None = None, held_out: Tensor | None = None
+    ) -> None:
         """Offer the samples of one experience; `read` supplies the columns of those that get in.
 
         A sample that is already held is not offered again, and one below a key that its class once discarded
-        is refused: room that comes back later must not favour late arrivals (SPEC 9.7).
+        is refused: room that comes back later must not favour late arrivals (SPEC 9.7). Those that are `held_out`
+        (n,) bool come first, up to a quarter of their class's room, and one where there is room for two: they
+        measure, so that a memory which grows tight must not lose them to chance.
         """
-        new = self._candidates(y, ids)
+        apart = torch.zeros(len(y), dtype=torch.bool) if held_out is None else held_out
+        new = self._candidates(y, ids, apart)
         key = keys(self.seed, ids)
-        kept, floor = self._keep(torch.cat([self["y"], y[new]]), torch.cat([self["key"], key[new]]))
+        first = torch.cat([(self["split"] == HELD_OUT) & (held_out is not None), apart[new]])
+        kept, floor = self._keep(torch.cat([self["y"], y[new]]), torch.cat([self["key"], key[new]]), first)
         stays, entering = kept[: len(self)], new[kept[len(self) :]]
         arrived = {"y": y[entering], "id": ids[entering], "key": key[entering]} | read(entering)
         if "z" in arrived:
@@ -110,12 +116,9 @@ class Memory:
         """
         held = self.slots(HELD_OUT)
         y, key = self["y"][held], self["key"][held]
-        by_key = key.argsort(descending=True)
-        order = by_key[y[by_key].argsort(stable=True)]
-        _, counts = y.unique(return_counts=True)
-        rank = torch.arange(len(held)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+        order = _by_class(y, key.argsort(descending=True))
         split = self["split"].clone()
-        split[held[order[rank >= per_class]]] = TRAIN
+        split[held[order[_rank(y[order]) >= per_class]]] = TRAIN
         self.columns = self.columns | {"split": split}
 
     def discard(self, ids: Tensor) -> None:
@@ -149,24 +152,29 @@ class Memory:
         self.columns, self.cache = dict(state["columns"]), {}
         self._floor = {int(label): int(key) for label, key in state["floor"].items()}
 
-    def _candidates(self, y: Tensor, ids: Tensor) -> Tensor:
+    def _candidates(self, y: Tensor, ids: Tensor, held_out: Tensor) -> Tensor:
         floor = torch.tensor([self._floor.get(label, -1) for label in y.tolist()], dtype=torch.long)
-        fresh = ~torch.isin(ids, self["id"]) & (keys(self.seed, ids) > floor)
+        fresh = ~torch.isin(ids, self["id"]) & ((keys(self.seed, ids) > floor) | held_out)
         return (fresh & _first_occurrence(ids)).nonzero().view(-1)
 
-    def _keep(self, y: Tensor, key: Tensor) -> tuple[Tensor, dict[int, int]]:
+    def _keep(self, y: Tensor, key: Tensor, held_out: Tensor) -> tuple[Tensor, dict[int, int]]:
         """Which candidates stay, in each class those with the highest keys up to its quota; and the new floors."""
         floor = dict(self._floor)
+        classes, place, counts = y.unique(return_inverse=True, return_counts=True)
+        quotas = self._quotas(dict(zip(classes.tolist(), counts.tolist(), strict=True)))
+        quota = torch.tensor([quotas[label] for label in classes.tolist()], dtype=torch.long)
         by_key = key.argsort(descending=True)
-        order = by_key[y[by_key].argsort(stable=True)]  # grouped by class, highest key first
-        classes, counts = y.unique(return_counts=True)
-        quota = self._quotas(dict(zip(classes.tolist(), counts.tolist(), strict=True)))
-        starts = counts.cumsum(0) - counts
-        rank = torch.arange(len(y)) - starts.repeat_interleave(counts)
+        tier = torch.ones(len(y), dtype=torch.long)  # 0: held out and sure to stay, 2: held out and one too many
+        among = held_out.nonzero().view(-1)
+        among = among[_by_class(y[among], key[among].argsort(descending=True))]
+        sure = torch.where(quota > 1, (quota // 4).clamp(min=1), 0)
+        tier[among] = 2 * (_rank(y[among]) >= sure[place[among]]).long()
+        order = _by_class(y, by_key[tier[by_key].argsort(stable=True)])
         kept = torch.zeros(len(y), dtype=torch.bool)
-        kept[order] = rank < torch.tensor([quota[label] for label in classes.tolist()]).repeat_interleave(counts)
-        for label in classes[torch.tensor([quota[c] for c in classes.tolist()]) < counts].tolist():
-            floor[label] = max(floor.get(label, -1), int(key[(y == label) & ~kept].max()))
+        kept[order] = _rank(y[order]) < quota[place[order]]
+        lost = ~kept & ~held_out
+        for label in y[lost].unique().tolist():
+            floor[label] = max(floor.get(label, -1), int(key[(y == label) & lost].max()))
         return kept, floor
 
     def _quotas(self, supply: dict[int, int]) -> dict[int, int]:
@@ -181,6 +189,22 @@ class Memory:
         for label in longing[: self.capacity - sum(quota.values())]:
             quota[label] += 1
         return quota
+
+
+def _by_class(y: Tensor, order: Tensor) -> Tensor:
+    """An order of rows, grouped by class."""
+    return order[y[order].argsort(stable=True)]
+
+
+def _rank(y: Tensor) -> Tensor:
+    """The position of each row within its class, for rows that are grouped by class.
+
+    >>> _rank(torch.tensor([3, 3, 7, 7, 7])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    _, counts = y.unique(return_counts=True)
+    starts: Tensor = (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return torch.arange(len(y)) - starts
 
 
 def _level(supply: list[int], capacity: int) -> int:

@@ -130,8 +130,10 @@ class SLDA:
         """The Cholesky factor of Sigma, W_c = Sigma^-1 mu_c and b_c = - mu_c W_c / 2; solved when asked for."""
         if self._solution is None:
             sigma, means = self.covariance(), self.means
+            if not bool(torch.isfinite(sigma).all()):
+                raise CorruptState("The statistics of discriminant analysis hold values that are no numbers.")
             factor, failed = torch.linalg.cholesky_ex(sigma)
-            ridge = 1e-12 * sigma.trace() / len(sigma)
+            ridge = 1e-12 * sigma.diagonal().abs().mean()
             while failed:  # rounding left no spread in some direction
                 ridge *= 10
                 factor, failed = torch.linalg.cholesky_ex(sigma + ridge * torch.eye(len(sigma), dtype=sigma.dtype))
