@@ -154,7 +154,8 @@ def compared(gathered: Gathered, metric: Metric) -> Table:
         cells = [cell_of(metric, r, key in rivals and r["mean"] == b) for r, b in zip(row, best, strict=True)]
         if metric.ratios:
             bold = key in complete and _mean(ratios[key]) == best_overall
-            cells.append(_overall_cell(metric, key[0], ratios[key], benchmarks, bold))
+            empty = "–" if any(record["runs"] for record in row) else NOT_RUN
+            cells.append(_overall_cell(metric, key[0], ratios[key], benchmarks, bold, empty))
         rows.append([Cell(title_of(*key)), *cells])
     header = [metric.title, *map(benchmark_title, benchmarks), *(["Overall"] if metric.ratios else [])]
     records = [record for row in table.values() for record in row]
@@ -216,12 +217,14 @@ def _printed(metric: Metric, value: float) -> str:
     return f"{value:.0f} s" if metric.name == "time" else f"{value:.2f} %"
 
 
-def _overall_cell(metric: Metric, learner: str, ratios: list[float], benchmarks: list[str], best: bool) -> Cell:
+def _overall_cell(
+    metric: Metric, learner: str, ratios: list[float], benchmarks: list[str], best: bool, empty: str
+) -> Cell:
     """The mean of the ratios, over the benchmarks that were run; the paper's is over its own four."""
     printed = paper.OVERALL[metric.name].get(learner) if set(benchmarks) & set(paper.BENCHMARKS) else None
     under = "" if printed is None else f"paper {printed:.2f}"
     if not ratios:
-        return Cell(NOT_RUN, under)
+        return Cell(empty, under)
     under += "" if printed is None else f", {signed(statistics.mean(ratios) - printed)}"
     part = f" (of {len(ratios)})" if len(ratios) < len(benchmarks) else ""
     return Cell(f"{statistics.mean(ratios):.2f}{part}", under, best)
