@@ -33,7 +33,7 @@ from triphase.models import SplitClassifier
 from triphase.models.folding import folded
 
 CHUNK = 32  # images per pass when filling a store; always full, so that a value never depends on its company
-PIXELS = 1 << 18  # of a pass at most, from 4 images on: to allocate larger maps costs more than to compute them
+PIXELS = 1 << 18  # of a pass at most, from 4 images on: larger feature maps are paged in anew each time
 AHEAD = 2  # minibatches prepared before they are wanted
 Read = Callable[[Tensor], Tensor]
 View = Callable[[Tensor, Tensor, int], Tensor]  # pixels, their rows, number of the view -> pixels
