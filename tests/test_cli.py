@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+import triphase as package
 from triphase.bench import cells
 from triphase.bench.benchmarks import BENCHMARKS, NOTATIONS
 from triphase.bench.registry import LEARNERS
@@ -63,6 +64,29 @@ def test_the_module_is_the_command() -> None:
         for line in ([COMMAND], [sys.executable, "-m", "triphase"])
     ]
     assert texts[0] == texts[1] != ""
+
+
+def test_the_package_imports_nothing_until_it_is_asked() -> None:
+    code = "import sys, triphase; print('torch' in sys.modules); triphase.TPC; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "True"]
+    assert set(package.__all__) <= set(dir(package))
+    for name in package.__all__:
+        assert getattr(package, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'tpc2'"):
+        _ = package.tpc2
+
+
+def test_the_command_waits_for_whoever_is_still_writing(tmp_path: Path) -> None:
+    code = (
+        "import sys, threading, time, triphase.cli\n"
+        "def write(): time.sleep(0.5); open(sys.argv[1], 'w').write('whole')\n"
+        "def command(): threading.Thread(target=write).start(); sys.exit(3)\n"
+        "triphase.cli.main = command\n"
+        "from triphase.__main__ import main; main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code, tmp_path / "file"])
+    assert run.returncode == 3 and (tmp_path / "file").read_text() == "whole"
 
 
 def test_help_lists_the_commands() -> None:

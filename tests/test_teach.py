@@ -27,6 +27,7 @@ from triphase.app.photos import scan
 from triphase.app.store import Store
 from triphase.cli import main
 from triphase.cli.progress import Progress
+from triphase.data.latents import features
 from triphase.data.memory import HELD_OUT
 from triphase.errors import CorruptState
 from triphase.learners import SLDA
@@ -589,11 +590,35 @@ def test_photos_can_be_untaught_after_a_class_was_forgotten(world: World, tmp_pa
             for photo in sorted((tmp_path / "some" / model.name / "green").iterdir())[5:]:
                 photo.unlink()
             done("unteach", model, tmp_path / "some" / model.name)
-            closed = Model.from_state(Store(model).load()[0])._closed
+            closed = Model.from_state(Store(model).load()[0]).closed
             assert isinstance(closed, SLDA)
             between = float((closed.means.square().sum(1) * closed.n).sum())
             assert float(closed.products.trace()) >= between * (1 - 1e-9), "a spread is never negative"
             done("predict", model, some / "9.png")  # it hung once
+
+
+def test_what_the_untouched_network_sees_in_exemplars_is_computed_once(world: World) -> None:
+    def kept() -> dict[int, torch.Tensor]:
+        part = Store(world.base).load()[0]["exemplars"]
+        assert part["ids"].tolist() == exemplars(world.base).tolist()
+        return dict(zip(part["ids"].tolist(), part["features"], strict=True))
+
+    before = kept()
+    with patch("triphase.app.model.features", wraps=features) as computed:
+        done("teach", world.base, world.two, "--force")
+    after = kept()
+    fresh = after.keys() - before.keys()
+    assert fresh and before.keys() & after.keys()
+    assert len(fresh) in [len(call.args[1]) for call in computed.call_args_list]
+    assert all(torch.equal(after[id_], before[id_]) for id_ in before.keys() & after.keys())
+    model = Model.from_state(Store(world.base).load()[0])
+    assert isinstance(model.closed, SLDA)
+    _, _, stored = model.exemplars()
+    anew = features(model.closed.model, model.latents_of(stored).float().unsqueeze(1))[:, 0].half()
+    assert torch.equal(torch.stack(list(after.values())), anew)
+    red = {id_ for id_, label in model.taught.items() if model.names[label] == "red"}
+    done("forget", world.base, "red")
+    assert kept().keys() == after.keys() - red
 
 
 def test_parts_that_do_not_belong_together_make_no_model(world: World) -> None:
@@ -608,6 +633,8 @@ def test_parts_that_do_not_belong_together_make_no_model(world: World) -> None:
         {"taught": taught | {"labels": taught["labels"] + 1}},
         {"head": {"weight": state["head"]["weight"][:, 1:]}},
         {"known": [0, 1]},
+        {"exemplars": {name: part[1:] for name, part in state["exemplars"].items()}},
+        {"exemplars": state["exemplars"] | {"features": state["exemplars"]["features"][1:]}},
     ):
         with pytest.raises(CorruptState):
             Model.from_state(state | wrong)

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
+from triphase.app import removal
 from triphase.app.lesson import recipe_for
 from triphase.app.model import Model
 from triphase.app.options import Options
@@ -159,7 +160,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if id_ in model.taught and model.names[model.taught[id_]] != label:
                 moved.append(row)
         if moved:
-            model.unteach(images.select(torch.tensor(moved)))
+            removal.unteach(model, images.select(torch.tensor(moved)))
         return torch.tensor([row for id_, row in first.items() if id_ not in model.taught], dtype=torch.long)
 
 

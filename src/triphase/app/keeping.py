@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from triphase.app import removal
 from triphase.app.model import Answer, Model, unknown_classes
 from triphase.app.photos import UNKNOWN, Watch, scan
 from triphase.app.store import Store, Version
@@ -152,7 +153,7 @@ def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
             raise InvalidValue(f"{name} is the only class: to forget everything, delete {path}.")
         if everywhere:
             return _forget_everywhere(store, name)
-        model.forget(name)
+        removal.forget(model, name)
         return store.publish(model.state_dict(), version.info | model.describe(), {"event": "forgot"})
 
 
@@ -162,7 +163,7 @@ def unteach(
     """Take the photos of a folder, by content, out of memory, exemplars and statistics; how many were there."""
     with _changing(path) as (store, model, version):
         photos = scan(folder, skip_bad=skip_bad, watch=watch)
-        count = model.unteach(photos.images(model.size))
+        count = removal.unteach(model, photos.images(model.size))
         if count == 0:
             raise BadData(f"None of the photos in {folder} was taught to this model: nothing to take back.")
         if not model.names:
@@ -186,7 +187,7 @@ def _forget_everywhere(store: Store, name: str) -> Version:
             return None
         model = Model.from_state(state)
         for alias in sorted(gone):
-            model.forget(alias)
+            removal.forget(model, alias)
         return model.state_dict(), info | model.describe()
 
     def scrubbed(event: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from triphase import state as files
-from triphase.app import trust
+from triphase.app import removal, trust
 from triphase.app.measured import ClassLine, Measured, table
 from triphase.app.model import Model
 from triphase.app.options import Options, parse_memory
@@ -188,7 +188,7 @@ class _Lesson:
             moved = images.select(photos.moved.nonzero().view(-1))
             self.watch({"event": "corrected", "images": len(moved)})
             names = list(model.names)
-            model.unteach(moved)
+            removal.unteach(model, moved)
             notes += [
                 f"{name} has no photo left that it was learned from, so the class is forgotten."
                 for name in names

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from triphase.app import familiarity, trust
 from triphase.app.options import LEARNERS, Options, parse_memory
@@ -19,7 +19,7 @@ from triphase.data.memory import HELD_OUT, TRAIN, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
-from triphase.learners import NCM, SLDA, Anchored, Learner
+from triphase.learners import SLDA, Anchored, Learner
 from triphase.learners.frozen import scores
 from triphase.learners.protocol import Tick, ignore
 from triphase.models import SplitClassifier, build
@@ -46,13 +46,15 @@ class Answer:
 class Model:
     """A learner with names; `state_dict` is what a version of a model directory consists of."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, blank: bool = False) -> None:
+        """`blank`: a state will be loaded, so pre-trained weights need not be read."""
         self.options = options
         size = options.image_size
         if size is None and options.backbone == "efficientnet_lite0":
             size = 128
-        colour: dict[str, Any] = {"channels": 3} if options.backbone == "small_cnn" else {}
-        self.network: SplitClassifier = build(options.backbone, 0, image_size=size, seed=options.seed, **colour)
+        own: dict[str, Any] = {"channels": 3} if options.backbone == "small_cnn" else {}
+        own |= {"pretrained": False} if blank and options.backbone == "efficientnet_lite0" else {}
+        self.network: SplitClassifier = build(options.backbone, 0, image_size=size, seed=options.seed, **own)
         self.network.freeze("llf")
         self.memory = self._make_memory()
         takes_memory = options.learner in ("anchored", "tpc")
@@ -67,6 +69,7 @@ class Model:
         self.temperature = 1.0
         self.exemplar_right = torch.empty(0, dtype=torch.bool)  # which exemplars are recognised
         self._answered = torch.empty(0, dtype=torch.long), torch.empty(0, 0)  # their ids and scores, once fitted
+        self._features = torch.empty(0, dtype=torch.long), torch.empty(0, 0)  # what the untouched csf makes of them
         self.thresholds: list[float] = []  # of each column of `familiarity`
         self.moments: list[familiarity.Moments] = []  # of the same, where no exemplar is kept
         self.estimated = False  # a class was forgotten: the spread within the others comes from stored samples
@@ -149,31 +152,31 @@ class Model:
         if self.memory is None or len(self.memory) == 0:
             return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long), torch.empty(0)
         slots = self.memory.slots(HELD_OUT)
-        return self.memory["id"][slots], self.memory["y"][slots], self._stored(slots)
+        return self.memory["id"][slots], self.memory["y"][slots], self.stored(slots)
 
-    def look(self, z: Tensor) -> tuple[Tensor, Tensor]:
+    def look(self, z: Tensor, f: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scores (n, classes) of packed latents, and how near they are to what discriminant analysis counted.
 
-        The second, (n, 2), are the two distances of `_nearness`; (n, 0) with learners that have none.
+        The second, (n, 2), are the two distances of `_nearness`; (n, 0) with learners that have none. f are the
+        features that discriminant analysis sees, where they are known.
         """
-        closed = self._closed
+        closed = self.closed
         if not isinstance(closed, SLDA):
             parts = [self.learner.logits(unpack(some.float())).cpu() for some in z.split(BATCH)]
             return torch.cat(parts)[:, : len(self.names)], torch.empty(len(z), 0)
         parts, nearness, means = [], [], _whitened_means(closed)
         assert isinstance(self.learner, SLDA | Anchored)
-        for some in z.split(BATCH):
-            whole = unpack(some.float())
-            f = scores(closed.model, whole)  # both members and the distances need it
-            parts.append(self.learner.logits(whole, f).cpu())
-            nearness.append(_nearness(closed.whiten(f.cpu()), means))
+        for start in range(0, len(z), BATCH):
+            whole = unpack(z[start : start + BATCH].float())
+            seen = scores(closed.model, whole) if f is None else f[start : start + BATCH].to(closed.model.device)
+            parts.append(self.learner.logits(whole, seen).cpu())  # both members and the distances need it
+            nearness.append(_nearness(closed.whiten(seen.cpu()), means))
         return torch.cat(parts)[:, : len(self.names)], torch.cat(nearness)
 
     def answered(self, ids: Tensor, z: Callable[[Tensor], Tensor]) -> Tensor:
         """Scores of photos: as of the last fit where they are exemplars, of the latents z(rows) where not."""
         known, logits = self._answered
-        row_of = {id_: row for row, id_ in enumerate(known.tolist())}
-        rows = torch.tensor([row_of.get(id_, -1) for id_ in ids.tolist()])
+        rows = _rows(known, ids)
         found, rest = torch.empty(len(ids), len(self.names)), (rows < 0).nonzero().view(-1)
         if len(rest) < len(ids):
             found[rows >= 0] = logits[rows[rows >= 0]]
@@ -194,20 +197,20 @@ class Model:
         return torch.stack([familiarity.energy(logits, self.temperature).double(), nearness[:, 1]], 1)
 
     @property
-    def _closed(self) -> Learner:
+    def closed(self) -> Learner:
         """The member without gradient, or the only one."""
         return self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
 
     def _trust(self, experience: Experience) -> None:
         """Fit temperature and thresholds to the exemplars, or thresholds to aggregates where none are kept."""
         if self.memory is not None:
-            self._fit()
+            self.fit()
             return
         found, y = self._as_if_never_seen(experience.images)
         gathered = [familiarity.moments(column, y, len(self.names)) for column in found.unbind(1)]
         known = self.moments or [familiarity.moments(column[:0], y[:0], 0) for column in found.unbind(1)]
         self.moments = [familiarity.merged(a, b) for a, b in zip(known, gathered, strict=True)]
-        self._fit()
+        self.fit()
 
     def _as_if_never_seen(self, images: Images) -> tuple[Tensor, Tensor]:
         """Familiarity of images that were just learned, and their classes.
@@ -215,7 +218,7 @@ class Model:
         What is in the statistics looks far more familiar than other photos of its class, so a few images of each
         class at a time are left out of them; those of which nothing would be left are not scored.
         """
-        z, y, closed = latents(self.network, images), images.labels, self._closed
+        z, y, closed = latents(self.network, images), images.labels, self.closed
         if not isinstance(closed, SLDA):
             return self._familiarity(*self.look(z)), y
         f = features(closed.model, z.float().unsqueeze(1))[:, 0]
@@ -229,7 +232,7 @@ class Model:
 
         Only of classes that it knows enough photos of to be without half of those; none with other learners.
         """
-        closed, y = self._closed, images.labels
+        closed, y = self.closed, images.labels
         scored = closed.n[y] >= ENOUGH if isinstance(closed, SLDA) else torch.zeros(len(y), dtype=torch.bool)
         found = torch.empty(len(y), len(self.names))
         if isinstance(closed, SLDA) and bool(scored.any()):
@@ -239,21 +242,36 @@ class Model:
                 found[rows] = others.logits(z[rows], f[rows])[:, : len(self.names)]
         return found[scored], y[scored]
 
-    def _fit(self) -> None:
+    def fit(self) -> None:
         """Temperature and thresholds, from the exemplars or from the aggregates."""
         if self.moments:
             pairs = zip(self.moments, ACCEPT[len(self.moments)], strict=True)
             self.thresholds = [familiarity.threshold_from_moments(m, accept) for m, accept in pairs]
         ids, y, stored = self.exemplars()
         self._answered, self.exemplar_right = (ids, torch.empty(0, 0)), torch.empty(0, dtype=torch.bool)
+        z = self.latents_of(stored)
+        self._features = ids, self._unchanging(ids, z)
         if len(y):
-            logits, nearness = self.look(self.latents_of(stored))
+            logits, nearness = self.look(z, self._features[1].float() if self._features[1].numel() else None)
             self._answered, self.exemplar_right = (ids, logits), logits.argmax(1) == y
             self.temperature = trust.fit_temperature(logits, y)
             columns = self._familiarity(logits, nearness).unbind(1)
             self.thresholds = [
                 familiarity.threshold(c, a) for c, a in zip(columns, ACCEPT[len(columns)], strict=True)
             ]
+
+    def _unchanging(self, ids: Tensor, z: Tensor) -> Tensor:
+        """(n, D) in half precision: features of exemplars by the csf that never learns, each computed once."""
+        closed, (known, f) = self.closed, self._features
+        if not isinstance(closed, SLDA) or len(ids) == 0:
+            return torch.empty(len(ids), 0, dtype=torch.float16)
+        rows = _rows(known, ids)
+        rest = (rows < 0).nonzero().view(-1)
+        if len(rest):
+            fresh = features(closed.model, z[rest].float().unsqueeze(1))[:, 0].half()
+            rows[rest] = torch.arange(len(f), len(f) + len(rest))
+            f = torch.cat([f, fresh]) if len(f) else fresh
+        return f[rows]
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -273,62 +291,8 @@ class Model:
         rows = zip(best.indices.tolist(), best.values.tolist(), known.tolist(), strict=True)
         return [Answer(self.names[i] if ok else "unknown", p, self.names[i], ok) for i, p, ok in rows]
 
-    # --- taking back --------------------------------------------------------------------------------------------
-
-    def forget(self, name: str) -> None:
-        """Take a class out of everything that is stored by class; what csf learned from it stays."""
-        self._take_out(name)
-        self._fit()
-
-    def _take_out(self, name: str) -> None:
-        gone = self.names.index(name)
-        stays = [label for label in range(len(self.names)) if label != gone]
-        number = {label: new for new, label in enumerate(stays)}
-        self.names = [self.names[label] for label in stays]
-        self.taught = {id_: number[label] for id_, label in self.taught.items() if label != gone}
-        self.pending = {id_: number[label] for id_, label in self.pending.items() if label != gone}
-        self.apart &= self.taught.keys()
-        if self.memory is not None:
-            self.memory.forget(gone)
-        self._drop_rows(stays)
-        self._rebuild_spread()
-        self.moments = [
-            familiarity.Moments(**{key: part[[c for c in stays if c < len(m.n)]] for key, part in vars(m).items()})
-            for m in self.moments
-        ]
-
-    def unteach(self, images: Images) -> int:
-        """Take single images (by id) out of memory, exemplars and statistics; how many were known.
-
-        A class of which nothing is left that it was learned from is forgotten.
-        """
-        rows = torch.tensor(
-            [row for row, id_ in enumerate(images.ids.tolist()) if id_ in self.taught], dtype=torch.long
-        )
-        if len(rows) == 0:
-            return 0
-        ids = images.ids[rows]
-        labels = torch.tensor([self.taught.pop(id_) for id_ in ids.tolist()])
-        counted = torch.tensor([id_ not in self.apart for id_ in ids.tolist()])
-        self.apart -= set(ids.tolist())
-        closed = self._closed
-        if isinstance(closed, (SLDA, NCM)) and bool(counted.any()):
-            z = latents(self.network, images.select(rows[counted]))
-            f = features(closed.model, z.unsqueeze(1))[:, 0]
-            closed.add(f, labels[counted], weight=-1.0)
-        if self.memory is not None:
-            self.memory.discard(ids)
-        self.moments = [familiarity.fewer(m, labels) for m in self.moments]
-        if self.estimated:  # these photos are in the counts, but perhaps not in the spread
-            self._rebuild_spread()
-        left = {label for id_, label in self.taught.items() if id_ not in self.apart}
-        gone = [self.names[label] for label in labels.unique().tolist() if label not in left]
-        for name in gone:
-            self._take_out(name)
-        self._fit()
-        return len(rows)
-
-    def _stored(self, slots: Tensor) -> Tensor:
+    def stored(self, slots: Tensor) -> Tensor:
+        """What the memory stores of some photos: pixels or latents."""
         assert self.memory is not None
         return self.memory["z" if self.memory.store == "latent" else "x"][slots]
 
@@ -337,36 +301,6 @@ class Model:
         if self.options.replay == "latent" or len(stored) == 0:
             return stored
         return encode(self.network, len(stored), stored.__getitem__)[:, 0]
-
-    def _drop_rows(self, stays: list[int]) -> None:
-        """Keep some rows of whatever has one per class, and renumber."""
-        head = self.network.head
-        rows = [label for label in stays if label < len(head.weight)]  # TPC has none for what was glanced at
-        head.weight = nn.Parameter(head.weight.detach()[rows].clone(), requires_grad=head.weight.requires_grad)
-        head.out_features = len(rows)
-        members: list[Any] = [self.learner]
-        if isinstance(self.learner, Anchored):
-            members = [self.learner.tpc, self.learner.anchor]
-            still = self.learner.still.head
-            still.weight, still.out_features = nn.Parameter(still.weight.detach()[: len(stays)]), len(stays)
-        for member in members:
-            member.known = {new for new, label in enumerate(stays) if label in member.known}
-            if isinstance(member, (SLDA, NCM)):
-                member.sums, member.n = member.sums[stays], member.n[stays]
-
-    def _rebuild_spread(self) -> None:
-        """The spread within classes is one matrix for all: estimate it anew from what is stored of the others."""
-        closed = self._closed
-        if not isinstance(closed, SLDA):
-            return
-        f, y = closed.sums[:0], torch.empty(0, dtype=torch.long)
-        slots = self.memory.slots(TRAIN) if self.memory is not None else torch.empty(0)
-        if self.memory is not None and len(slots):
-            f = features(closed.model, self.latents_of(self._stored(slots)).float().unsqueeze(1))[:, 0]
-            y = self.memory["y"][slots]
-        closed.rebuild(f, y)
-        self.estimated = True
-        self.moments, self.thresholds = [], []  # they belong to the spread of before
 
     def describe(self) -> dict[str, Any]:
         """What a version says about itself."""
@@ -381,7 +315,7 @@ class Model:
             "memory": {
                 "samples": len(memory) if memory is not None else 0,
                 "capacity": memory.capacity if memory is not None else 0,
-                "bytes": memory.nbytes if memory is not None else 0,
+                "bytes": memory.nbytes + self._features[1].nbytes if memory is not None else 0,
                 "exemplars": len(self.exemplar_right),
             },
             "taught": len(self.taught),
@@ -402,6 +336,7 @@ class Model:
             "pending_labels": torch.tensor(list(self.pending.values()), dtype=torch.long),
             "apart": torch.tensor(sorted(self.apart), dtype=torch.long),
         }
+        state["exemplars"] = dict(zip(("ids", "features"), self._features, strict=True))
         state["app"] = {
             "options": asdict(self.options),
             "names": self.names,
@@ -428,11 +363,12 @@ class Model:
         self.moments = [familiarity.Moments(**m) for m in app["moments"]]
         self.exemplar_right, self.estimated = app["exemplar_right"], app.get("estimated", False)
         self._answered = torch.empty(0, dtype=torch.long), torch.empty(0, 0)
+        self._features = state["exemplars"]["ids"], state["exemplars"]["features"]
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Model:
         """The model of a saved state."""
-        model = cls(Options(**state["app"]["options"]))
+        model = cls(Options(**state["app"]["options"]), blank=True)
         try:
             model.load_state_dict(state)
             model._check()
@@ -450,6 +386,9 @@ class Model:
             raise ValueError(f"{n} names for the classes {sorted(labels)}")
         if len(self.exemplar_right) != len(self.exemplars()[0]):
             raise ValueError(f"{len(self.exemplar_right)} answers to {len(self.exemplars()[0])} exemplars")
+        ids, f = self._features
+        if len(f) != len(ids) or not torch.equal(ids, self.exemplars()[0]):
+            raise ValueError(f"{len(f)} features of {len(self.exemplars()[0])} exemplars")
 
     def _make_memory(self) -> Memory | None:
         """Room for as many samples as were asked for, or as fit into the bytes."""
@@ -461,7 +400,9 @@ class Model:
             blank = torch.zeros(1, 3, self.size, self.size, dtype=torch.uint8)
             with torch.no_grad():
                 sample = blank.numel() if store == "raw" else 2 * pack(self.network.encode(blank)).numel()
-            number //= sample + 49  # y, id, key and two hashes of 8 bytes, a split of 1
+            sample += 49  # y, id, key and two hashes of 8 bytes, a split of 1
+            sample += self.network.n_features  # of one in four 2 D features of 2 bytes at most: it is an exemplar
+            number //= sample
             if number < 1:
                 raise InvalidValue(
                     f"A memory of {self.options.memory} holds no sample of {sample} bytes; give more."
@@ -487,6 +428,12 @@ def _nearness(f: Tensor, means: Tensor) -> Tensor:
     """(n, 2): minus the squared distances to the nearest class mean, relative to the mean of all and absolute."""
     near, far = familiarity.relative_mahalanobis(f, means), familiarity.mahalanobis(f, means)
     return torch.stack([near.double(), far.double()], 1)
+
+
+def _rows(ids: Tensor, wanted: Tensor) -> Tensor:
+    """(n,): where each wanted id stands among the ids; -1 where it does not."""
+    row_of = {id_: row for row, id_ in enumerate(ids.tolist())}
+    return torch.tensor([row_of.get(id_, -1) for id_ in wanted.tolist()], dtype=torch.long)
 
 
 def _labelled(images: Images) -> dict[int, int]:

@@ -1,7 +1,6 @@
 """The command line: parse, call, print."""
 
 import ctypes
-import gc
 import sys
 import warnings
 from typing import Annotated, TextIO
@@ -47,7 +46,6 @@ def _options(
 def main() -> None:
     """Run a command; what a person can mend is told in a sentence, with exit status 1."""
     _keep_freed_memory()
-    gc.freeze()  # modules stay: to look through them for garbage, at the end too, would take half a second
     warnings.simplefilter("ignore")
     warnings.simplefilter("always", TriphaseWarning)
     warnings.showwarning = _show_warning

@@ -27,7 +27,7 @@ from triphase.cli.show import percent, print_json
 from triphase.data.latents import BUDGET
 from triphase.errors import Interrupted, InvalidValue, TriphaseError
 
-COMMAND = (sys.executable, "-c", "from triphase.cli import main; main()")
+COMMAND = (sys.executable, "-m", "triphase")
 LATENTS = "latents"  # folder that the runs of a sweep share
 NAMED = 5  # runs that failed, in the sentence at the end
 

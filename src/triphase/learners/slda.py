@@ -66,7 +66,7 @@ class SLDA:
         if len(self.products) == 0:
             self.products, self.sums = self.products.new_zeros(D, D), self.sums.new_zeros(len(self.n), D)
         n = max(len(self.n), self.model.n_classes, int(y.max()) + 1)
-        self.products = self.products + weight * f.T @ f
+        self.products = torch.addmm(self.products, f.T, f, alpha=weight)
         self.sums = longer(self.sums, n).index_add(0, y, f, alpha=weight)
         self.n = longer(self.n, n).index_add(0, y, torch.ones(len(y), dtype=torch.float64), alpha=weight)
         self._changed()
@@ -130,7 +130,7 @@ class SLDA:
         """The Cholesky factor of Sigma, W_c = Sigma^-1 mu_c and b_c = - mu_c W_c / 2; solved when asked for."""
         if self._solution is None:
             sigma, means = self.covariance(), self.means
-            if not bool(torch.isfinite(sigma).all()):
+            if not bool(sigma.sum().isfinite()):
                 raise CorruptState("The statistics of discriminant analysis hold values that are no numbers.")
             factor, failed = torch.linalg.cholesky_ex(sigma)
             ridge = 1e-12 * sigma.diagonal().abs().mean()
@@ -147,13 +147,17 @@ class SLDA:
         return white.T
 
     def covariance(self) -> Tensor:
-        """Sigma, (D, D)."""
-        means, D, total = self.means, len(self.products), self.n.sum().clamp(min=1)
-        within = (self.products - (means * self.n.unsqueeze(1)).T @ means) / total
-        scale, size = within.trace() / D, self.products.trace() / (D * total)
-        if scale <= 1e-12 * size.clamp(min=1):  # one image of each class has no spread of its own
-            scale = within.new_ones(())
-        return (1 - self.shrinkage) * within + self.shrinkage * scale * torch.eye(D, dtype=torch.float64)
+        """Sigma, (D, D); made in one pass, since D can be thousands."""
+        means, D, total = self.means, len(self.products), float(self.n.sum().clamp(min=1))
+        weighted = self.n.unsqueeze(1) * means
+        size = float(self.products.trace()) / (D * total)
+        scale = size - float((weighted * means).sum()) / (D * total)  # tr(S) / D
+        if scale <= 1e-12 * max(size, 1.0):  # one image of each class has no spread of its own
+            scale = 1.0
+        share = (1 - self.shrinkage) / total
+        sigma = torch.addmm(self.products, weighted.T, means, beta=share, alpha=-share)
+        sigma.diagonal().add_(self.shrinkage * scale)
+        return sigma
 
     def _changed(self) -> None:
         self._solution = self._half = None

@@ -1,0 +1,106 @@
+"""Taking back what was taught: a class, or single photos.
+
+What csf learned from them cannot be taken out of its weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from triphase.app import familiarity
+from triphase.app.model import Model
+from triphase.data.images import Images
+from triphase.data.latents import features, latents
+from triphase.data.memory import TRAIN
+from triphase.learners import NCM, SLDA, Anchored
+
+
+def forget(model: Model, name: str) -> None:
+    """Take a class out of everything that is stored by class."""
+    _take_out(model, name)
+    model.fit()
+
+
+def unteach(model: Model, images: Images) -> int:
+    """Take single images (by id) out of memory, exemplars and statistics; how many were known.
+
+    A class of which nothing is left that it was learned from is forgotten.
+    """
+    rows = torch.tensor(
+        [row for row, id_ in enumerate(images.ids.tolist()) if id_ in model.taught], dtype=torch.long
+    )
+    if len(rows) == 0:
+        return 0
+    ids = images.ids[rows]
+    labels = torch.tensor([model.taught.pop(id_) for id_ in ids.tolist()])
+    counted = torch.tensor([id_ not in model.apart for id_ in ids.tolist()])
+    model.apart -= set(ids.tolist())
+    closed = model.closed
+    if isinstance(closed, (SLDA, NCM)) and bool(counted.any()):
+        z = latents(model.network, images.select(rows[counted]))
+        f = features(closed.model, z.unsqueeze(1))[:, 0]
+        closed.add(f, labels[counted], weight=-1.0)
+    if model.memory is not None:
+        model.memory.discard(ids)
+    model.moments = [familiarity.fewer(m, labels) for m in model.moments]
+    if model.estimated:  # these photos are in the counts, but perhaps not in the spread
+        _rebuild_spread(model)
+    left = {label for id_, label in model.taught.items() if id_ not in model.apart}
+    gone = [model.names[label] for label in labels.unique().tolist() if label not in left]
+    for name in gone:
+        _take_out(model, name)
+    model.fit()
+    return len(rows)
+
+
+def _take_out(model: Model, name: str) -> None:
+    gone = model.names.index(name)
+    stays = [label for label in range(len(model.names)) if label != gone]
+    number = {label: new for new, label in enumerate(stays)}
+    model.names = [model.names[label] for label in stays]
+    model.taught = {id_: number[label] for id_, label in model.taught.items() if label != gone}
+    model.pending = {id_: number[label] for id_, label in model.pending.items() if label != gone}
+    model.apart &= model.taught.keys()
+    if model.memory is not None:
+        model.memory.forget(gone)
+    _drop_rows(model, stays)
+    _rebuild_spread(model)
+    model.moments = [
+        familiarity.Moments(**{key: part[[c for c in stays if c < len(m.n)]] for key, part in vars(m).items()})
+        for m in model.moments
+    ]
+
+
+def _drop_rows(model: Model, stays: list[int]) -> None:
+    """Keep some rows of whatever has one per class, and renumber."""
+    head = model.network.head
+    rows = [label for label in stays if label < len(head.weight)]  # TPC has none for what was glanced at
+    head.weight = nn.Parameter(head.weight.detach()[rows].clone(), requires_grad=head.weight.requires_grad)
+    head.out_features = len(rows)
+    members: list[Any] = [model.learner]
+    if isinstance(model.learner, Anchored):
+        members = [model.learner.tpc, model.learner.anchor]
+        still = model.learner.still.head
+        still.weight, still.out_features = nn.Parameter(still.weight.detach()[: len(stays)]), len(stays)
+    for member in members:
+        member.known = {new for new, label in enumerate(stays) if label in member.known}
+        if isinstance(member, (SLDA, NCM)):
+            member.sums, member.n = member.sums[stays], member.n[stays]
+
+
+def _rebuild_spread(model: Model) -> None:
+    """The spread within classes is one matrix for all: estimate it anew from what is stored of the others."""
+    closed = model.closed
+    if not isinstance(closed, SLDA):
+        return
+    f, y = closed.sums[:0], torch.empty(0, dtype=torch.long)
+    slots = model.memory.slots(TRAIN) if model.memory is not None else torch.empty(0)
+    if model.memory is not None and len(slots):
+        f = features(closed.model, model.latents_of(model.stored(slots)).float().unsqueeze(1))[:, 0]
+        y = model.memory["y"][slots]
+    closed.rebuild(f, y)
+    model.estimated = True
+    model.moments, model.thresholds = [], []  # they belong to the spread of before
