@@ -732,8 +732,12 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
     assert len(state["memory"]["columns"]["id"]) == 27
     held_out = int((state["memory"]["columns"]["split"] == 1).sum())
     assert float(state["anchor_statistics"]["n"].sum()) == 27 - held_out, "exemplars are in no statistic"
-    again = triphase("unteach", world.base, wrong.parent)
+    again = triphase("unteach", world.base, wrong)  # also a folder without class folders
     assert again.status == 1 and "nothing to take back" in again.err
+    single, torn = world.one / "blue" / "1.png", wrong / "torn.png"
+    torn.write_bytes(b"\xff\xd8\xff and no more")  # never taught: it matters to nobody
+    assert done("unteach", world.base, single, torn, single, "--json").document()["images"] == 1
+    done("undo", world.base)
     everything = triphase("unteach", world.base, world.one)
     assert everything.status == 1 and "all the photos that it was taught" in everything.err
     assert done("teach", world.base, world.one, "--force", "--json").document()["learned"] == 3
@@ -769,6 +773,8 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
         (["rename", "new", "a", "b"], "new holds no model"),
         (["forget", "new", "a"], "new holds no model"),
         (["unteach", "new", "one"], "new holds no model"),
+        (["unteach", "base", "one", "nowhere"], "There is no file or folder nowhere"),
+        (["unteach", "base", "two", "test"], "No photo in two and 1 other place was taught to this model"),
     ],
 )
 def test_a_mistake_gets_a_sentence_and_leaves_nothing_behind(
@@ -784,9 +790,75 @@ def test_a_mistake_gets_a_sentence_and_leaves_nothing_behind(
     assert not list(world.one.glob("LOCK"))
 
 
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["new", "one", "--backbone", "lenet"], "No backbone is called 'lenet'"),
+        (["new", "one", "--learner", "ranpac"], "none could be forgotten"),
+        (["new", "one", "--learner", "slda", "--quick"], "has one speed"),
+        (["new", "one", "--memory", "lots"], "memory is a number of samples"),
+        (["new", "one", "--max-drop", "2"], "max_drop must be in [0, 1)"),
+        (["new", "one", "--backbone", "small_cnn", "--memory", "2"], "A memory of 2 cannot hold 3 classes"),
+        (["base", "two", "--replay", "none"], "made with replay latent, not none"),
+        (["one", "two"], "is not a model, it holds"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_lesson_would_refuse(
+    words: list[str], part: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.one.parent)
+    before = content(world.one.parent)
+    for more in ([], ["--dry-run"]):
+        answer = triphase("teach", *words, *more)
+        assert answer.status == 1 and part in answer.err and answer.out == ""
+    assert content(world.one.parent) == before
+
+
+def test_a_file_that_may_not_be_read_gets_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, pattern: str) -> list[Path]:
+        raise PermissionError(13, "Permission denied", str(self / "parts"))
+
+    monkeypatch.setattr(Path, "rglob", refuse)
+    answer = triphase("status", world.base)
+    assert answer.status == 1 and answer.err == f"error: {world.base / 'parts'}: Permission denied.\n"
+
+
 @pytest.mark.parametrize("words", [["teach"], ["predict", "m"], ["teach", "m", "p", "--replay", "x"], ["forgett"]])
 def test_wrong_usage_has_a_status_of_its_own(words: list[str]) -> None:
     assert triphase(*words).status == 2
+
+
+def test_one_photo_of_each_class_is_enough_to_begin_with(world: World, tmp_path: Path) -> None:
+    for colour in COLOURS:
+        paint(tmp_path / "one" / colour, colour, range(1))
+    answer = done("teach", tmp_path / "new", tmp_path / "one", *SMALL)
+    assert answer.out.count("not checked") == 4 and "Learned 4 photos" in answer.out
+    assert done("evaluate", tmp_path / "new", world.test, "--json").document()["accuracy"] >= 0.5
+    more = done("teach", tmp_path / "new", world.one, "--json").document()
+    assert more["published"] and more["learned"] == 27, "the photos with number 0 had been taught"
+
+
+def test_classes_may_be_of_very_different_size(world: World, tmp_path: Path) -> None:
+    place = tmp_path / "uneven"
+    paint(place / "red", "red", range(1000, 1200))
+    paint(place / "blue", "blue", range(1))
+    document = done("teach", tmp_path / "new", place, *SMALL, "--json").document()
+    assert document["published"] and document["learned"] == 201
+    for colour in ("green", "yellow"):
+        shutil.rmtree(world.test / colour)
+    per_class = done("evaluate", tmp_path / "new", world.test, "--json").document()["per_class"]
+    assert min(per_class.values()) >= 0.8, "one photo is not drowned by 200"
+
+
+@pytest.mark.slow
+def test_ten_thousand_photos_are_one_lesson(world: World, tmp_path: Path) -> None:
+    for colour, n in {"red": 5000, "green": 4998, "blue": 1, "yellow": 1}.items():
+        paint(tmp_path / "many" / colour, colour, range(1000, 1000 + n))
+    document = done("teach", tmp_path / "new", tmp_path / "many", *SMALL, "--json").document()
+    assert document["published"] and document["learned"] == 10_000
+    assert done("status", tmp_path / "new", "--json").document()["memory"]["samples"] <= 120
+    per_class = done("evaluate", tmp_path / "new", world.test, "--json").document()["per_class"]
+    assert min(per_class["red"], per_class["green"]) >= 0.8 and len(per_class) == 4
 
 
 def test_broken_photos_are_refused_by_name_or_skipped_and_counted(world: World, tmp_path: Path) -> None:

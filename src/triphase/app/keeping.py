@@ -14,7 +14,7 @@ import torch
 
 from triphase.app import removal
 from triphase.app.model import Answer, Model, unknown_classes
-from triphase.app.photos import UNKNOWN, Watch, scan
+from triphase.app.photos import UNKNOWN, Watch, recognise, scan
 from triphase.app.store import Store, Version
 from triphase.data.images import Images, printable
 from triphase.errors import BadData, InvalidValue, Mismatch
@@ -158,18 +158,28 @@ def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
 
 
 def unteach(
-    path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None
+    path: Path, photos: Sequence[Path], *, skip_bad: bool = False, watch: Watch = lambda event: None
 ) -> tuple[Version, int]:
-    """Take the photos of a folder, by content, out of memory, exemplars and statistics; how many were there."""
+    """Take photos, by content, out of memory, exemplars and statistics; how many of them were there.
+
+    They are files, or folders in which they lie at any depth.
+    """
     with _changing(path) as (store, model, version):
-        photos = scan(folder, skip_bad=skip_bad, watch=watch)
-        count = removal.unteach(model, photos.images(model.size))
-        if count == 0:
-            raise BadData(f"None of the photos in {folder} was taught to this model: nothing to take back.")
+        files, ids = recognise(photos, model.taught, skip_bad=skip_bad, watch=watch)
+        if not files:
+            raise BadData(f"No photo in {_places(photos)} was taught to this model: nothing to take back.")
+        labels = torch.tensor([model.taught[id_] for id_ in ids.tolist()])
+        count = removal.unteach(model, Images.from_files(files, labels, ids, model.size))
         if not model.names:
             raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
         info = version.info | model.describe()
         return store.publish(model.state_dict(), info, {"event": "untaught", "images": count}), count
+
+
+def _places(photos: Sequence[Path]) -> str:
+    others = len(photos) - 1
+    more = f" and {others} other place{'s' if others > 1 else ''}" if others else ""
+    return f"{printable(photos[0])}{more}"
 
 
 def _forget_everywhere(store: Store, name: str) -> Version:

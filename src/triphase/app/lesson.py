@@ -123,6 +123,29 @@ def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = l
     return Plan(found, [name for name in learned if name not in known], learned, state, pending)
 
 
+def rehearse(
+    path: Path,
+    photos: Path,
+    options: Mapping[str, Any] | None = None,
+    *,
+    max_drop: float = 0.02,
+    quick: bool = False,
+    skip_bad: bool = False,
+    keep: int = KEEP,
+    watch: Watch = lambda event: None,
+) -> Plan:
+    """What `teach` would learn with these arguments; what it would refuse is refused, and nothing is written."""
+    _check(max_drop, keep)
+    store = Store(path)
+    store.check_place()
+    found = plan(store, photos, skip_bad=skip_bad, watch=watch)
+    agreed = _agreed(store, found.base, dict(options or {}), quick=quick)
+    model = Model(agreed) if found.base is None else Model.from_state(found.base)
+    if model.memory is not None:
+        model.memory.check_room(len({*model.names, *found.new_classes}))
+    return found
+
+
 def teach(
     path: Path,
     photos: Path,
@@ -139,10 +162,7 @@ def teach(
 
     `options` are those that were asked for; they make a new model, and must agree with one that is there.
     """
-    if not 0 <= max_drop < 1:
-        raise InvalidValue(f"max_drop must be in [0, 1), got {max_drop}: 0.02 allows a loss of 2 points.")
-    if keep < 1:
-        raise InvalidValue(f"keep must be at least 1, got {keep}: the version in use is one of those kept.")
+    _check(max_drop, keep)
     given = asdict(options) if isinstance(options, Options) else dict(options or {})
     store, new = Store(path), not path.exists()
     try:
@@ -170,9 +190,7 @@ class _Lesson:
         self.quick, self.started = quick, time.perf_counter()
         self.plan = plan(store, folder, skip_bad=skip_bad, watch=watch)
         self.state = self.plan.base
-        self.options = _agreed(store, self.state, options)
-        if quick and self.options.learner != "anchored":
-            raise InvalidValue(f"The learner {self.options.learner} has one speed; --quick needs anchored.")
+        self.options = _agreed(store, self.state, options, quick=quick)
         self.half = bool(self.plan.pending)  # the version in use has seen this lesson in part
         self.saved_at = self.drawn_at = 0.0
         self.checkpoint = files.Checkpoint(store.work / "state")
@@ -343,15 +361,28 @@ def _base(store: Store) -> tuple[State | None, frozenset[int]]:
     return state, pending
 
 
-def _agreed(store: Store, state: State | None, given: dict[str, Any]) -> Options:
+def _check(max_drop: float, keep: int) -> None:
+    if not 0 <= max_drop < 1:
+        raise InvalidValue(f"max_drop must be in [0, 1), got {max_drop}: 0.02 allows a loss of 2 points.")
+    if keep < 1:
+        raise InvalidValue(f"keep must be at least 1, got {keep}: the version in use is one of those kept.")
+
+
+def _agreed(store: Store, state: State | None, given: dict[str, Any], *, quick: bool) -> Options:
     """The options of the model; what was said at its first lesson cannot be changed."""
-    wanted = Options(**given)
+    agreed = Options(**given)
     current = store.current()
-    if current is None:
-        return wanted
-    saved = Options(**(state or store.load()[0])["app"]["options"])
+    if current is not None:
+        agreed = _kept(Options(**(state or store.load()[0])["app"]["options"]), current.info["image_size"], given)
+    if quick and agreed.learner != "anchored":
+        raise InvalidValue(f"The learner {agreed.learner} has one speed; --quick needs anchored.")
+    return agreed
+
+
+def _kept(saved: Options, image_size: int, given: dict[str, Any]) -> Options:
+    """The saved options, if those given agree with them."""
     for name, value in given.items():
-        was = current.info["image_size"] if name == "image_size" else getattr(saved, name)
+        was = image_size if name == "image_size" else getattr(saved, name)
         same = (
             parse_memory(value) == parse_memory(was) if name == "memory" else value in (was, getattr(saved, name))
         )

@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,6 +104,39 @@ def scan(
     )
 
 
+def recognise(
+    places: Sequence[Path],
+    taught: Collection[int],
+    *,
+    skip_bad: bool = False,
+    watch: Watch = lambda event: None,
+) -> tuple[list[Path], Tensor]:
+    """The photos in some files and folders, at any depth, that were taught: each content once, and their ids."""
+    listed: list[Path] = []
+    for place in places:
+        if not place.exists():
+            raise BadData(f"There is no file or folder {printable(place)}; check the spelling.")
+        listed += images_below(place)[0] if place.is_dir() else [place]
+    found: dict[int, Path] = {}
+    for first in range(0, len(listed), AT_ONCE):
+        some = listed[first : first + AT_ONCE]
+        for path, id_ in zip(some, decode_pool().map(_id, some), strict=True):
+            if isinstance(id_, str) and not skip_bad:
+                raise BadData(f"{id_} To go on without, use --skip-bad.")
+            if isinstance(id_, int) and id_ in taught:
+                found.setdefault(id_, path)
+        watch({"event": "scan", "done": first + len(some), "total": len(listed)})
+    return list(found.values()), torch.tensor(list(found), dtype=torch.long)
+
+
+def _id(path: Path) -> int | str:
+    """What a photo is recognised by, or a sentence why it cannot be read."""
+    try:
+        return int(ids_from([file_digest(path)]))
+    except OSError as error:
+        return f"{printable(path)} cannot be read ({error.strerror}); allow reading it, or remove it."
+
+
 def _list(root: Path) -> tuple[list[_File], list[str]]:
     """All images in the class folders with their class, and what is odd about the folders."""
     files: list[_File] = []
@@ -148,14 +181,13 @@ def _look(files: Sequence[_File], taught: Mapping[int, str]) -> list[_File]:
     """Read files in threads: ids, hashes and faults."""
 
     def read(file: _File) -> tuple[_File, Tensor | None]:
+        id_ = _id(file.path)
+        if isinstance(id_, str):
+            return file._replace(fault=id_), None
         try:
-            id = int(ids_from([file_digest(file.path)]))
-            return file._replace(id=id), None if taught.get(id) == file.name else decode(file.path, SIDE)
-        except OSError as error:
-            fault = f"{printable(file.path)} cannot be read ({error.strerror}); allow reading it, or remove it."
+            return file._replace(id=id_), None if taught.get(id_) == file.name else decode(file.path, SIDE)
         except BadData as error:
-            fault = str(error)
-        return file._replace(fault=fault), None
+            return file._replace(fault=str(error)), None
 
     read_files = list(decode_pool().map(read, files))
     decoded = [pixels for _, pixels in read_files if pixels is not None]

@@ -133,7 +133,7 @@ class Store:
         if self._owner == threading.get_ident():
             yield
             return
-        self._check_place()
+        self.check_place()
         with ExitStack() as stack:
             try:
                 stack.enter_context(files.locked(self.path))
@@ -255,7 +255,7 @@ class Store:
     def _part_file(self, sha256: str) -> Path:
         return self.path / "parts" / f"{sha256}.safetensors"
 
-    def _check_place(self) -> None:
+    def check_place(self) -> None:
         """Refuse to write where that could touch what is not ours."""
         for name in OURS:
             if (self.path / name).is_symlink():

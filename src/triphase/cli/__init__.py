@@ -3,6 +3,7 @@
 import ctypes
 import sys
 import warnings
+from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
@@ -13,6 +14,7 @@ from triphase.cli.data import data
 from triphase.cli.demo import demo
 from triphase.cli.model import classes, evaluate, forget, history, predict, rename, status, undo, unteach
 from triphase.cli.teach import teach
+from triphase.data.images import printable
 from triphase.errors import TriphaseError, TriphaseWarning
 
 CTRL_C = 130  # what typer makes of a KeyboardInterrupt
@@ -53,6 +55,11 @@ def main() -> None:
         app()
     except TriphaseError as error:
         print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:  # a file that may not be read, a disk that is full
+        if error.filename is None or isinstance(error, BrokenPipeError):
+            raise
+        print(f"error: {printable(Path(error.filename))}: {error.strerror}.", file=sys.stderr)
         sys.exit(1)
     except SystemExit as end:
         if end.code != CTRL_C:

@@ -186,8 +186,15 @@ def forget(
     _answer(as_json, version, text)
 
 
-def unteach(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
-    """Take single photos back, such as a batch with wrong labels: in whatever folder they lie now."""
+def unteach(
+    model: ModelFolder,
+    photos: Annotated[
+        list[Path], typer.Argument(metavar="PHOTOS...", help="Photos, or folders in which they lie at any depth.")
+    ],
+    skip_bad: SkipBad = False,
+    as_json: JSON = False,
+) -> None:
+    """Take single photos back, such as a batch with wrong labels: by content, wherever they lie now."""
     with Progress(quiet=as_json) as progress:
         version, taken = keeping.unteach(model, photos, skip_bad=skip_bad, watch=progress.watch)
     text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."

@@ -10,10 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triphase.app.lesson import KEEP, Outcome, Plan, plan
+from triphase.app.lesson import KEEP, Outcome, Plan, rehearse
 from triphase.app.lesson import teach as teach_lesson
 from triphase.app.options import LEARNERS, Options
-from triphase.app.store import Store
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
 from triphase.cli.show import percent, print_json, say
@@ -82,7 +81,16 @@ def teach(
     given = {name: value for name, value in given.items() if value is not None}
     with Progress(quiet=as_json) as progress:
         if dry_run:
-            found = plan(Store(model), photos, skip_bad=skip_bad, watch=progress.watch)
+            found = rehearse(
+                model,
+                photos,
+                given,
+                max_drop=max_drop,
+                quick=quick,
+                skip_bad=skip_bad,
+                keep=keep,
+                watch=progress.watch,
+            )
         else:
             try:
                 outcome = teach_lesson(
