@@ -219,6 +219,15 @@ def test_bic_stage_2_begins_at_its_full_rate_however_short_it_is(epochs: int) ->
     assert (learner.pair - torch.tensor([1.0, 0.0])).abs().max() > 1e-3
 
 
+def test_bic_tells_when_stage_2_is_done_so_that_its_time_is_not_stage_1s() -> None:
+    learner = BiC(tiny_model(), Memory(40), stage2_epochs=5)
+    one, two = tiny_stream().experiences
+    for experience, recipe, last in ((one, FIRST, "stage 1"), (two, REST, "stage 2")):
+        steps: list[Step] = []
+        learner.learn(experience, recipe, steps.append)
+        assert steps[-1].phase == last and {s.phase for s in steps[:-1]} == {"stage 1"}
+
+
 def test_bic_refuses_to_train_what_its_two_models_share() -> None:
     learner = BiC(tiny_model(), Memory(40))
     with pytest.raises(InvalidValue, match="train csf only"):
@@ -233,7 +242,7 @@ def test_bic_stage_2_finds_the_minimum_of_cross_entropy_and_beta() -> None:
     seen: dict[str, Any] = {}
     original = BiC._stage_2
 
-    def spy(self: BiC, feeder: Feeder, recipe: Recipe, classes: set[int], new: set[int]) -> Tensor:
+    def spy(self: BiC, feeder: Feeder, recipe: Recipe, classes: set[int], new: set[int]) -> tuple[Tensor, Tensor]:
         slots = self.memory.slots(HELD_OUT)
         seen["y"] = self.memory["y"][slots].numpy()
         self.model.eval()

@@ -20,7 +20,16 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
 from triphase.learners.course import Course, learner_state, load_learner_state
-from triphase.learners.protocol import Tick, check_memory, evaluating, ignore, learn_blocks, predict, sgd_step
+from triphase.learners.protocol import (
+    Step,
+    Tick,
+    check_memory,
+    evaluating,
+    ignore,
+    learn_blocks,
+    predict,
+    sgd_step,
+)
 from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier
 from triphase.randomness import generator, keys
@@ -100,8 +109,10 @@ class BiC:
         if course.begin("memory"):
             feeder.remember(lambda rows: {"split": held_out[rows].to(torch.int8)})
         self.pair, self.corrected = torch.tensor([1.0, 0.0]), set()
-        if not first:
-            self.pair, self.corrected = self._stage_2(feeder, recipe, seen, new), new
+        if course.begin("stage 2") and not first:
+            self.pair, loss = self._stage_2(feeder, recipe, seen, new)
+            self.corrected, n = new, self.stage2_epochs
+            tick(Step("stage 2", n, n, 1, 1, loss, 0.0))
         memory.release(self._n_val(seen))
         self.known, self.teacher = seen, None
         course.finish()
@@ -163,14 +174,15 @@ class BiC:
         columns, (alpha, beta) = class_rows(frozenset(classes), logits), pair.to(logits)
         return logits.index_copy(1, columns, alpha * logits[:, columns] + beta)
 
-    def _stage_2(self, feeder: Feeder, recipe: Recipe, seen: set[int], new: set[int]) -> Tensor:
+    def _stage_2(self, feeder: Feeder, recipe: Recipe, seen: set[int], new: set[int]) -> tuple[Tensor, Tensor]:
         """Fit alpha and beta of the new classes by cross-entropy on validation samples of all seen classes.
 
         The network does not move, so its logits are computed once and what is left has two parameters.
         """
         slots = self.memory.slots(HELD_OUT)
+        loss = torch.zeros(())
         if len(slots) == 0:
-            return torch.tensor([1.0, 0.0])
+            return torch.tensor([1.0, 0.0]), loss
         columns = class_rows(frozenset(seen), self.model.head.weight)
         with evaluating(self.model), torch.no_grad():
             z = [self.model.tail(feeder.held(some))[:, columns] for some in slots.split(256)]
@@ -190,4 +202,4 @@ class BiC:
                 loss = F.cross_entropy(corrected, y[batch]) + BETA_DECAY * beta**2 / 2
                 sgd_step(optimizer, loss)
             schedule.step()
-        return torch.stack([alpha.detach(), beta.detach()]).cpu()
+        return torch.stack([alpha.detach(), beta.detach()]).cpu(), loss.detach()

@@ -270,8 +270,8 @@ def _check_present(folder: Path, wanted: Sequence[str]) -> None:
     missing = [name for name in wanted if name not in present]
     if missing:
         raise BadData(
-            f"{len(missing):,} of {len(wanted):,} CORe50 images are missing in {folder}, the first is "
-            f"{missing[0]}; unpack {IMAGES_URL} again (see {PAGE})."
+            f"{len(missing):,} of {len(wanted):,} CORe50 images are missing in {folder}: {few(missing)}. "
+            f"Unpack {IMAGES_URL} again (see {PAGE})."
         )
 
 
