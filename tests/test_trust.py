@@ -226,3 +226,15 @@ def test_confusion_with_new_classes_is_told_apart_from_forgetting() -> None:
     )
     with pytest.raises(InvalidValue, match="Class 2 is not among"):
         trust.right_among(logits, y, {0, 1})
+
+
+@given(st.integers(0, 60), st.integers(2, 12))
+def test_surely_learned_is_what_guessing_does_once_in_ten_thousand(n: int, n_classes: int) -> None:
+    p = 1 / n_classes
+    exact = [
+        sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(right, n + 1)) for right in range(n + 1)
+    ]
+    found = [trust.surely_learned(torch.arange(n) < right, n_classes) for right in range(n + 1)]
+    clear = [(f, e) for f, e in zip(found, exact, strict=True) if abs(e - 1e-4) > 1e-10]
+    assert all(f == (e <= 1e-4 and n > 0) for f, e in clear)
+    assert not trust.surely_learned(torch.ones(60, dtype=torch.bool), n_classes=1), "one class cannot be guessed"

@@ -52,7 +52,8 @@ class Measured:
         """Whether the lesson's own photos are right hardly more often than by guessing.
 
         Those that were held out, which are few, or those that were learned, by the closed form without them: these
-        are many, so that classes which are hard to tell apart must not be taken for mixed-up labels.
+        are many, so that classes which are hard to tell apart must not be taken for mixed-up labels. Where the few
+        say enough, the many are not asked.
         """
         held, classes = experience.held_out, experience.classes
         if held is None or len(classes) < 2 or len(self.y) == 0:
@@ -60,6 +61,8 @@ class Measured:
         own = experience.images.select(held.nonzero().view(-1))
         logits = model.answered(own.ids, lambda rows: latents(model.network, own.select(rows)))
         few = trust.right_among(logits, own.labels, classes)
+        if trust.surely_learned(few, len(classes)):
+            return False
         many = trust.right_among(*model.foretold(experience.training), classes)
         reference = float(self.right.double().mean())
         return trust.unlearned(few, len(classes), reference) or trust.unlearned(

@@ -160,14 +160,26 @@ def unlearned(right: Tensor, n_classes: int, reference: float, way: float = 0.5)
     >>> unlearned(torch.tensor([True] * 3 + [False] * 27), n_classes=10, reference=0.75)
     True
     """
-    n, count, guessing = len(right), int(right.sum()), 1 / n_classes
+    guessing = 1 / n_classes
     least = guessing + way * (reference - guessing)
-    if n == 0 or least <= guessing:
-        return False
+    return least > guessing and len(right) > 0 and _at_most(int(right.sum()), len(right), least) <= 0.05
+
+
+def surely_learned(right: Tensor, n_classes: int) -> bool:
+    """Whether a lesson's own photos are right so often that guessing would do as well once in 10,000 lessons.
+
+    >>> surely_learned(torch.tensor([True] * 20 + [False] * 10), n_classes=4)
+    True
+    """
+    n = len(right)
+    return n_classes > 1 and n > 0 and _at_most(n - int(right.sum()), n, 1 - 1 / n_classes) <= 1e-4
+
+
+def _at_most(count: int, n: int, p: float) -> float:
+    """The probability of at most `count` successes in n trials with probability p, 0 < p < 1."""
     successes = torch.arange(count + 1, dtype=torch.float64)
     ways = math.lgamma(n + 1) - torch.lgamma(successes + 1) - torch.lgamma(n - successes + 1)
-    log = ways + successes * math.log(least) + (n - successes) * math.log1p(-least)
-    return float(log.exp().sum()) <= 0.05
+    return float((ways + successes * math.log(p) + (n - successes) * math.log1p(-p)).exp().sum())
 
 
 @dataclass(frozen=True)
