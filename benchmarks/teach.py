@@ -149,7 +149,9 @@ def tested(learner: Any, test: Path, names: list[str]) -> float:
     photos = scan(test)
     y = torch.tensor([names.index(n) if n in names else -1 for n in photos.names])[photos.labels]
     rows = (y >= 0).nonzero().view(-1)
+    share(test.with_name("latents"))
     z = latents(learner.model, photos.images(SIZE).select(rows))
+    share(None)
     guess = torch.cat([learner.logits(unpack(part)).argmax(1) for part in z.split(256)])
     return float((guess == y[rows]).float().mean())
 
@@ -180,7 +182,7 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, required=True)
     parser.add_argument("--memory", default="500,1500,5000", help="samples, several with commas")
     parser.add_argument("--learner", default="anchored")
-    parser.add_argument("--every", type=int, default=5, help="retrain on everything after every so many lessons")
+    parser.add_argument("--every", type=int, default=1, help="retrain on everything after every so many lessons")
     arguments = parser.parse_args()
     train, test, names = sources.cifar100(arguments.data)
     plan = lessons(train)

@@ -73,6 +73,9 @@ def test_the_package_imports_nothing_until_it_is_asked() -> None:
     assert set(package.__all__) <= set(dir(package))
     for name in package.__all__:
         assert getattr(package, name).__name__ == name
+    code = "import triphase; print(triphase.data.Recipe is triphase.Recipe, triphase.learners.TPC.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True", "TPC"]
     with pytest.raises(AttributeError, match="no attribute 'tpc2'"):
         _ = package.tpc2
 
@@ -87,6 +90,12 @@ def test_the_command_waits_for_whoever_is_still_writing(tmp_path: Path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", code, tmp_path / "file"])
     assert run.returncode == 3 and (tmp_path / "file").read_text() == "whole"
+
+
+@pytest.mark.parametrize(("ending", "status"), [(">&-", 0), ("> /dev/full", 1)])
+def test_nobody_needs_to_read_what_is_printed(ending: str, status: int) -> None:
+    run = subprocess.run(f"{COMMAND} --version {ending}", shell=True, capture_output=True, text=True)
+    assert run.returncode == status and "Traceback" not in run.stderr
 
 
 def test_help_lists_the_commands() -> None:

@@ -395,3 +395,15 @@ def test_no_class_with_anything_held_out_is_left_without_it(
             mine = {i for i in offered if int(label(torch.tensor(i))) == c and i % 5 == 0}
             room = len(held(memory, c)) > 1
             assert not mine or not room or any(i % 5 == 0 for i in held(memory, c))
+
+
+def test_not_even_the_key_of_a_sample_that_was_pushed_out_stays_when_it_is_discarded() -> None:
+    memory = Memory(3, seed=0)
+    ids = torch.arange(20)
+    memory.add(torch.zeros(20, dtype=torch.long), ids, lambda rows: {"x": torch.zeros(len(rows), 1, 2, 2)})
+    (floor,) = memory.state_dict()["floor"].values()
+    pushed_out = ids[keys(0, ids) == floor]
+    assert len(pushed_out) == 1 and not torch.isin(pushed_out, memory["id"]).any()
+    memory.discard(pushed_out)
+    (now,) = memory.state_dict()["floor"].values()
+    assert now == floor + 1, "it still keeps out what was kept out before"

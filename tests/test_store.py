@@ -402,7 +402,7 @@ def test_folder_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -
         Store(tmp_path).publish(model(1), {}, {})
     assert os.listdir(tmp_path) == ["cat"]
     (tmp_path / "file").write_text("")
-    with pytest.raises(CannotWrite, match="a file is where a folder should be"):
+    with pytest.raises(BadData, match="is a file, and a model is a folder"):
         Store(tmp_path / "file").publish(model(1), {}, {})
 
 

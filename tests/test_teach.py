@@ -22,6 +22,7 @@ from PIL import Image
 from torch.nn import functional as F
 
 from triphase.app import lesson, trust
+from triphase.app.measured import Measured
 from triphase.app.model import Model
 from triphase.app.photos import scan
 from triphase.app.store import Store
@@ -29,6 +30,7 @@ from triphase.cli import main
 from triphase.cli.progress import Progress
 from triphase.data.latents import features
 from triphase.data.memory import HELD_OUT
+from triphase.data.streams import Experience
 from triphase.errors import CorruptState
 from triphase.learners import SLDA
 from triphase.randomness import generator
@@ -704,6 +706,29 @@ def test_unteach_also_thins_the_aggregates_of_a_model_that_stores_no_sample(worl
         torch.testing.assert_close(now.mean, was.mean)
 
 
+@pytest.mark.parametrize("command", [("forget", "red"), ("unteach", "one/red/1.png")])
+def test_what_is_taken_back_is_not_kept_by_an_interrupted_lesson(
+    command: tuple[str, str], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.one.parent)
+    (world.base / "work").mkdir()
+    (world.base / "work" / "lesson.json").write_text("{}")
+    done(command[0], world.base, command[1])
+    assert not (world.base / "work").exists()
+
+
+def test_a_model_from_before_features_of_exemplars_were_kept_goes_on(world: World) -> None:
+    state, version = Store(world.base).load()
+    del state["exemplars"]
+    state["memory"]["capacity"] = 100  # of bytes that held more or less then
+    store = Store(world.base)
+    store.publish(state, version.info, {"event": "taught", "images": 0, "classes": {}})
+    assert done("teach", world.base, world.two, "--force", "--json").document()["published"]
+    after = store.load()[0]
+    assert after["memory"]["capacity"] == 100
+    assert after["exemplars"]["ids"].tolist() == exemplars(world.base).tolist()
+
+
 def test_a_renamed_class_keeps_what_it_learned(world: World) -> None:
     answer = done("rename", world.base, "red", "rouge")
     assert "red is called rouge in version 2" in answer.out
@@ -801,6 +826,7 @@ def test_a_mistake_gets_a_sentence_and_leaves_nothing_behind(
         (["new", "one", "--backbone", "small_cnn", "--memory", "2"], "A memory of 2 cannot hold 3 classes"),
         (["base", "two", "--replay", "none"], "made with replay latent, not none"),
         (["one", "two"], "is not a model, it holds"),
+        (["one/red/1.png", "two"], "is a file, and a model is a folder"),
     ],
 )
 def test_a_dry_run_refuses_what_the_lesson_would_refuse(
@@ -812,6 +838,24 @@ def test_a_dry_run_refuses_what_the_lesson_would_refuse(
         answer = triphase("teach", *words, *more)
         assert answer.status == 1 and part in answer.err and answer.out == ""
     assert content(world.one.parent) == before
+
+
+def test_a_folder_that_was_renamed_needs_no_more_room(world: World, tmp_path: Path) -> None:
+    model = tmp_path / "new"
+    done("teach", model, world.one, *SMALL[:-1], 3)
+    (world.one / "red").rename(world.one / "crimson")
+    plan = done("teach", model, world.one, "--dry-run", "--json").document()
+    assert plan["corrected"] == 10 and plan["new_classes"] == ["crimson"]
+    assert done("teach", model, world.one, "--force", "--json").document()["published"]
+
+
+def test_a_full_disk_gets_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, pattern: str) -> list[Path]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "rglob", refuse)
+    answer = triphase("status", world.base)
+    assert (answer.status, answer.err) == (1, "error: No space left on device.\n")
 
 
 def test_a_file_that_may_not_be_read_gets_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -826,6 +870,27 @@ def test_a_file_that_may_not_be_read_gets_a_sentence(world: World, monkeypatch: 
 @pytest.mark.parametrize("words", [["teach"], ["predict", "m"], ["teach", "m", "p", "--replay", "x"], ["forgett"]])
 def test_wrong_usage_has_a_status_of_its_own(words: list[str]) -> None:
     assert triphase(*words).status == 2
+
+
+def test_a_lesson_with_mostly_wrong_labels_is_refused_though_guessing_would_do_worse(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def half_right(logits: torch.Tensor, y: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
+        asked.append(len(y))
+        return torch.arange(500) < 150  # of 10 classes: three times what guessing does, and far from the others
+
+    monkeypatch.setattr(trust, "right_among", half_right)
+    model = Model.from_state(Store(world.base).load()[0])
+    before = Measured(model)
+    before.right = torch.arange(100) < 80
+    images = scan(world.one).images(model.size)
+    held = torch.ones(len(images), dtype=torch.bool)
+    experience = Experience(2, images, held)
+    assert before.unlearned(model, experience) and len(asked) == 1, "the few say enough"
+    monkeypatch.setattr(trust, "right_among", lambda *given: torch.arange(500) < 400)
+    assert not before.unlearned(model, experience)
 
 
 def test_one_photo_of_each_class_is_enough_to_begin_with(world: World, tmp_path: Path) -> None:

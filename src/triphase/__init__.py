@@ -45,12 +45,15 @@ __all__ = [
     "run",
     "with_repetition",
 ]
-# where they live; the last one is slow to import, for it needs scikit-learn
+_ROOMS = ("app", "bench", "data", "learners", "maths", "models")
+# where the names live; the last one is slow to import, for it needs scikit-learn
 _HOMES = ("data", "models", "learners", "bench.run", "app.classifier")
 
 
 def __getattr__(name: str) -> Any:
     """Names on demand: torch takes a second to import, and the command line wants a say in how."""
+    if name in _ROOMS:
+        return import_module(f"triphase.{name}")
     if name in __all__:
         for home in _HOMES:
             content = vars(import_module(f"triphase.{home}"))

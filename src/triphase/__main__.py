@@ -18,10 +18,15 @@ def main() -> None:
         command()
     except SystemExit as end:
         status = end.code or 0
-    if not isinstance(status, int) or threading.active_count() > 1:  # a message, or somebody is still writing
+    busy = [t for t in threading.enumerate() if t is not threading.current_thread() and t.name[:7] != "decode-"]
+    if not isinstance(status, int) or busy:  # a message, or somebody is still writing
         sys.exit(status)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except OSError:  # nobody reads, or the disk is full
+        status = status or 1
     os._exit(status)  # to take all modules apart would take another tenth
 
 

@@ -55,18 +55,29 @@ def check_same_seed_same_weights(make: Make) -> None:
 
 
 def check_resumed_equals_uninterrupted(make: Make) -> None:
-    """Killed after any of several steps and continued from a saved state, it ends bit for bit the same."""
+    """Killed after any of several steps and continued from a saved state, it ends bit for bit the same.
+
+    It does what was left to do, and nothing twice.
+    """
     experiences = tiny_stream().experiences
     learner = make(tiny_model(), Memory(12, seed=0))
     _learn(learner, experiences[0])
     before = _through_disk(learner.state_dict())
-    snapshots: list[dict[str, Any]] = []
-    _learn(learner, experiences[1], lambda step: snapshots.append(_through_disk(learner.state_dict())))
+    snapshots: list[dict[str, Any]] = [before]
+    places: list[tuple[str, int, int]] = []
+
+    def watch(step: Step) -> None:
+        snapshots.append(_through_disk(learner.state_dict()))
+        places.append(_place(step))
+
+    _learn(learner, experiences[1], watch)
     expected = _weights(learner)
-    for k, snapshot in enumerate([before, *snapshots]):
+    for k, snapshot in enumerate(snapshots):
         again = make(tiny_model(), Memory(12, seed=0))
         again.load_state_dict(snapshot)
-        _learn(again, experiences[1])
+        left: list[tuple[str, int, int]] = []
+        _learn(again, experiences[1], lambda step, left=left: left.append(_place(step)))  # type: ignore[misc]
+        assert left == places[k:], f"continued after step {k}, it took the steps {left} instead of {places[k:]}"
         _assert_equal(_weights(again), expected, f"continued after step {k}, the end differs")
 
 
@@ -180,6 +191,10 @@ def _learn(learner: Learner, experience: Experience, tick: Callable[[Step], None
         learner.learn(experience, recipe, lambda step: None)
     else:
         learner.learn(experience, recipe, tick)
+
+
+def _place(step: Step) -> tuple[str, int, int]:
+    return step.phase, step.epoch, step.step
 
 
 def _through_disk(state: dict[str, Any]) -> dict[str, Any]:

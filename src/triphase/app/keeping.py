@@ -154,6 +154,7 @@ def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
         if everywhere:
             return _forget_everywhere(store, name)
         removal.forget(model, name)
+        store.discard_work()  # an interrupted lesson holds it, too, and could not be continued
         return store.publish(model.state_dict(), version.info | model.describe(), {"event": "forgot"})
 
 
@@ -173,6 +174,7 @@ def unteach(
         if not model.names:
             raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
         info = version.info | model.describe()
+        store.discard_work()
         return store.publish(model.state_dict(), info, {"event": "untaught", "images": count}), count
 
 

@@ -142,7 +142,9 @@ def rehearse(
     agreed = _agreed(store, found.base, dict(options or {}), quick=quick)
     model = Model(agreed) if found.base is None else Model.from_state(found.base)
     if model.memory is not None:
-        model.memory.check_room(len({*model.names, *found.new_classes}))
+        moved = set(found.photos.ids[found.photos.moved].tolist())
+        stay = {label for id_, label in model.taught.items() if id_ not in model.apart and id_ not in moved}
+        model.memory.check_room(len(stay) + len(found.new_classes))
     return found
 
 

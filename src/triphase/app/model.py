@@ -351,6 +351,8 @@ class Model:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a saved state."""
+        if self.memory is not None:
+            self.memory.capacity = state["memory"]["capacity"]  # what bytes hold was settled when it was made
         self.learner.load_state_dict(state)
         if self.memory is not None and not self._remembers:
             self.memory.load_state_dict(state["memory"])
@@ -363,7 +365,8 @@ class Model:
         self.moments = [familiarity.Moments(**m) for m in app["moments"]]
         self.exemplar_right, self.estimated = app["exemplar_right"], app.get("estimated", False)
         self._answered = torch.empty(0, dtype=torch.long), torch.empty(0, 0)
-        self._features = state["exemplars"]["ids"], state["exemplars"]["features"]
+        if "exemplars" in state:
+            self._features = state["exemplars"]["ids"], state["exemplars"]["features"]
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Model:
@@ -387,7 +390,7 @@ class Model:
         if len(self.exemplar_right) != len(self.exemplars()[0]):
             raise ValueError(f"{len(self.exemplar_right)} answers to {len(self.exemplars()[0])} exemplars")
         ids, f = self._features
-        if len(f) != len(ids) or not torch.equal(ids, self.exemplars()[0]):
+        if len(f) != len(ids) or (len(ids) and not torch.equal(ids, self.exemplars()[0])):
             raise ValueError(f"{len(f)} features of {len(self.exemplars()[0])} exemplars")
 
     def _make_memory(self) -> Memory | None:
@@ -401,7 +404,9 @@ class Model:
             with torch.no_grad():
                 sample = blank.numel() if store == "raw" else 2 * pack(self.network.encode(blank)).numel()
             sample += 49  # y, id, key and two hashes of 8 bytes, a split of 1
-            sample += self.network.n_features  # of one in four 2 D features of 2 bytes at most: it is an exemplar
+            # one in four is an exemplar, of which features of 2 bytes are kept: 2 D, or D
+            features = {"anchored": 2 * self.network.n_features, "slda": self.network.n_features}
+            sample += 2 * features.get(self.options.learner, 0) // 4
             number //= sample
             if number < 1:
                 raise InvalidValue(

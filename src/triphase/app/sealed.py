@@ -13,7 +13,7 @@ from torch import Tensor
 
 from triphase.errors import Mismatch
 
-FORMAT = 4  # of a model directory
+FORMAT = 3  # of a model directory
 
 
 def digest(value: Any) -> str:

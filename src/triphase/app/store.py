@@ -262,6 +262,8 @@ class Store:
                 raise BadData(
                     f"{self.path / name} is a symbolic link, and a model lies in one place: copy it there."
                 )
+        if self.path.exists() and not self.path.is_dir():
+            raise BadData(f"{self.path} is a file, and a model is a folder: give another name.")
         try:
             found = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
         except OSError as error:

@@ -1,6 +1,8 @@
 """The command line: parse, call, print."""
 
 import ctypes
+import errno
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -17,6 +19,7 @@ from triphase.cli.teach import teach
 from triphase.data.images import printable
 from triphase.errors import TriphaseError, TriphaseWarning
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CTRL_C = 130  # what typer makes of a KeyboardInterrupt
 
 app = typer.Typer(
@@ -57,9 +60,10 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:  # a file that may not be read, a disk that is full
-        if error.filename is None or isinstance(error, BrokenPipeError):
+        if isinstance(error, BrokenPipeError) or (error.filename is None and error.errno not in FULL):
             raise
-        print(f"error: {printable(Path(error.filename))}: {error.strerror}.", file=sys.stderr)
+        where = "" if error.filename is None else f"{printable(Path(os.fsdecode(error.filename)))}: "
+        print(f"error: {where}{error.strerror}.", file=sys.stderr)
         sys.exit(1)
     except SystemExit as end:
         if end.code != CTRL_C:

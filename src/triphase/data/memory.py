@@ -122,8 +122,10 @@ class Memory:
         self.columns = self.columns | {"split": split}
 
     def discard(self, ids: Tensor) -> None:
-        """Take samples out, by id."""
+        """Take samples out, by id; not even the key of one that was pushed out long ago stays."""
         self._select(~torch.isin(self["id"], ids))
+        gone = set(keys(self.seed, ids).tolist())
+        self._floor = {label: key + 1 if key in gone else key for label, key in self._floor.items()}
 
     def forget(self, label: int) -> None:
         """Take a class out without a trace; the classes after it move up by one."""

@@ -108,11 +108,11 @@ class BiC:
         learn_blocks(model, llf=False, csf=True)
         if course.begin("memory"):
             feeder.remember(lambda rows: {"split": held_out[rows].to(torch.int8)})
-        self.pair, self.corrected = torch.tensor([1.0, 0.0]), set()
-        if course.begin("stage 2") and not first:
+            self.pair, self.corrected = torch.tensor([1.0, 0.0]), set()
+        if course.begin("stage 2") and not first and course.epoch == 0:
             self.pair, loss = self._stage_2(feeder, recipe, seen, new)
-            self.corrected, n = new, self.stage2_epochs
-            tick(Step("stage 2", n, n, 1, 1, loss, 0.0))
+            self.corrected, course.epoch = new, 1  # done, if this is saved
+            tick(Step("stage 2", self.stage2_epochs, self.stage2_epochs, 1, 1, loss, 0.0))
         memory.release(self._n_val(seen))
         self.known, self.teacher = seen, None
         course.finish()
