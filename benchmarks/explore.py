@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recipe import DEPTHS, EVERY, IN_TABLES, ORDER, TEST, TRAIN, WEIGHT, Bench, Scores, together, without
+from recipe import DEPTHS, WEIGHT, Bench, Scores, left_out, together
 from torch import Tensor
 from torch.nn import functional as F
 
 from triphase import TPC, Anchored, Memory, Recipe
-from triphase.data import sources
 from triphase.data.latents import share, unpack
-from triphase.data.streams import class_incremental, per_class, seeded_order
 from triphase.learners.anchored import standardised
 from triphase.models import build
 
@@ -102,26 +100,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="directory that holds cifar-100-binary/")
     parser.add_argument("--variants", default="", help="some of them, with semicolons; all if none is named")
     arguments = parser.parse_args()
-    train, _, names = sources.cifar100(arguments.data)
-    left = without(train.resized(96), per_class(train, IN_TABLES))
-    lessons = per_class(left, TRAIN)
-    test = per_class(without(left, lessons), TEST)
-    order = seeded_order(len(names), ORDER)
-    points = range(1, EXPERIENCES + 1, EVERY)
     with tempfile.TemporaryDirectory() as folder:
         share(Path(folder))
-        bench = Bench(
-            class_incremental(
-                lessons,
-                test,
-                names,
-                first=10,
-                then=2,
-                order=order,
-                n_experiences=EXPERIENCES,
-                evaluate_after=points,
-            )
-        )
+        bench = Bench(left_out(arguments.data, EXPERIENCES))
         deep = bench.slda(DEPTHS)
         for name in arguments.variants.split(";") if arguments.variants else VARIANTS:
             recipe, options = VARIANTS[name]

@@ -38,13 +38,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="directory that holds cifar-100-binary/")
     parser.add_argument("--rates", default="0.03,0.01", help="learning rates of TPC")
     arguments = parser.parse_args()
-    train, _, names = sources.cifar100(arguments.data)
-    left = without(train.resized(96), per_class(train, IN_TABLES))
-    lessons = per_class(left, TRAIN)
-    test = per_class(without(left, lessons), TEST)
-    order = seeded_order(len(names), ORDER)
-    points = range(1, 47, EVERY)
-    stream = class_incremental(lessons, test, names, first=10, then=2, order=order, evaluate_after=points)
+    stream = left_out(arguments.data, 46)
     with tempfile.TemporaryDirectory() as folder:
         share(Path(folder))
         bench = Bench(stream)
@@ -73,6 +67,23 @@ def main() -> None:
             100 * float((s.argmax(1) == y).float().mean()) for s, y in zip(scores, bench.answers, strict=True)
         ]
         print(f"| {name} | {sum(accuracy) / len(accuracy):.1f} | {accuracy[-1]:.1f} |")
+
+
+def left_out(data: Path, n_experiences: int) -> Stream:
+    """A stream of images that the comparison does not use: 10 classes, then 2 at a time."""
+    train, _, names = sources.cifar100(data)
+    left = without(train.resized(96), per_class(train, IN_TABLES))
+    lessons = per_class(left, TRAIN)
+    return class_incremental(
+        lessons,
+        per_class(without(left, lessons), TEST),
+        names,
+        first=10,
+        then=2,
+        order=seeded_order(len(names), ORDER),
+        n_experiences=n_experiences,
+        evaluate_after=range(1, n_experiences + 1, EVERY),
+    )
 
 
 class Bench:
