@@ -32,7 +32,7 @@ from triphase.learners.protocol import Step
 from triphase.state import State
 
 Watch = Callable[[dict[str, Any]], object]
-SAVE_EVERY, DRAW_EVERY = 2.0, 0.1
+SAVE_EVERY, DRAW_EVERY = 1.0, 0.1
 KEEP = 10  # versions
 
 

@@ -18,12 +18,15 @@ from triphase.errors import InvalidValue
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Data = Annotated[Path, typer.Option(envvar="TRIPHASE_DATA", help="Folder of the datasets.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the learner, e.g. t=0.3.")]
-Budget = Annotated[int | None, typer.Option(help="MB of latents in memory, more goes to TMPDIR; a quarter.", min=0)]
+Budget = Annotated[
+    int | None,
+    typer.Option(help="MB of latents kept in memory, the rest goes to TMPDIR; by default a quarter.", min=0),
+]
 NAMES = ", ".join(LEARNERS)
 
 
 def overriding(
-    seed: Annotated[int, typer.Option(help="Seed of everything else.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random but the class order.")] = 0,
     epochs: Annotated[int | None, typer.Option(help="Epochs of every experience.")] = None,
     epochs_scale: Annotated[float, typer.Option(help="Shortens the schedule, to 3 epochs at the least.")] = 1.0,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the head.")] = None,

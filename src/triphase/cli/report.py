@@ -12,7 +12,7 @@ from triphase.cli.show import print_json
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps, or folders that hold such.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps, or folders that contain them.")],
     out: Annotated[Path, typer.Option(help="Folder for report.html, tables and figures.")] = Path("report"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:

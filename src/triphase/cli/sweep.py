@@ -45,7 +45,7 @@ def sweep(
     learners: Annotated[str, typer.Option(help=f"Some of {NAMES}.")] = "tpc,ar1,bic,derpp",
     orders: Orders = "0-3",
     grid: Annotated[
-        Search, typer.Option(help="Search as the paper, learning rates alone, or also what rivals leave open.")
+        Search, typer.Option(help="As the paper, learning rates alone, or also what the rivals' papers leave open.")
     ] = "paper",
     lr_grid: Annotated[str | None, typer.Option(help="Learning rates to search, e.g. 0.1,0.03,0.01.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the runs; what is done there is kept.")] = Path("runs/sweep"),

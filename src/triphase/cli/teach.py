@@ -35,7 +35,9 @@ def teach(
     max_drop: Annotated[
         float, typer.Option(help="What the classes known before may lose; 0.02 is 2 points.")
     ] = 0.02,
-    force: Annotated[bool, typer.Option("--force", help="Publish even if they lose more.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Publish even if they lose more, or labels look mixed up.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Publish a first version within seconds.")] = False,
     skip_bad: SkipBad = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be learned; write nothing.")] = False,
@@ -54,7 +56,9 @@ def teach(
     ] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(help="Network; this one alone comes pre-trained.", show_default=DEFAULT.backbone, **NEW),
+        typer.Option(
+            help="Network; only efficientnet_lite0 comes pre-trained.", show_default=DEFAULT.backbone, **NEW
+        ),
     ] = None,
     image_size: Annotated[
         int | None,

@@ -1,6 +1,6 @@
 """Plain fine-tuning with cross-entropy, the lower bound; with a memory, experience replay.
 
-The shortest complete learner: copy this file to write a new one (docs/add-a-learner.md).
+The shortest learner that trains by gradient: copy this file to write a new one (docs/add-a-learner.md).
 """
 
 from __future__ import annotations
