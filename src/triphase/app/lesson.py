@@ -259,6 +259,7 @@ class _Lesson:
 
     def _learn(self, model: Model, experience: Experience, names: list[str], recipe: Recipe) -> None:
         self.watch({"event": "begin", "images": len(experience.images), "classes": len(names)})
+        self.saved_at = time.perf_counter()
 
         def tick(step: Step) -> None:
             now = time.perf_counter()
