@@ -114,6 +114,8 @@ def assert_same_weights(out: Path, reference: Path) -> None:
         (["--augment", "twirl"], ["no augmentation 'twirl'", "crop"]),
         (["--image-size", "0"], ["--image-size must be at least 1"]),
         (["--per-class", "0"], ["--per-class must be at least 1"]),
+        (["--classes", "cats"], ["--classes takes different numbers", "'cats'"]),
+        (["--classes", "5-12"], ["--classes names class 10", "0 to 9"]),
         (["--lr", "0"], ["lr must be above 0"]),
         (["--lr", "nan"], ["lr must be above 0", "nan"]),
         (["--n-mbe", "0"], ["n_mbe must be at least 1"]),

@@ -162,9 +162,29 @@ def test_per_class_takes_a_subset_for_training_alone() -> None:
     assert some.fingerprint != full.fingerprint
 
 
-def test_a_published_list_of_images_cannot_be_cut_per_class() -> None:
-    with pytest.raises(InvalidValue, match="core50-nicv2-391 is a published list"):
-        make_stream(find("core50-nicv2-391"), Options(per_class=5), Path(), 128)
+@pytest.mark.parametrize("cut", [{"per_class": 5}, {"classes": "0-9"}])
+def test_a_published_list_of_images_cannot_be_cut(cut: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue, match="core50-nicv2-391 is a published list of images: leave out --"):
+        make_stream(find("core50-nicv2-391"), Options(**cut), Path(), 128)
+
+
+@pytest.mark.parametrize("name", ["digits:3/2-1", "digits:nic-7/2-1"])
+def test_classes_leave_out_the_others_in_training_and_test(name: str) -> None:
+    some = make_stream(find(name), Options(order=1, classes="3,6-8"), Path(), 8)
+    order = [str(c) for c in class_order("digits", 10, 1) if c in {3, 6, 7, 8}]
+    assert some.names == (*sorted(order[:2]), *order[2:]) and some.n_classes == 4
+    train, test, _ = load("digits", Path(), 8, skip_bad=False)
+    for parts, source in (([e.images for e in some.experiences], train), ([some.test], test)):
+        found = [(int(i), some.names[y]) for part in parts for i, y in zip(part.ids, part.labels, strict=True)]
+        every = zip(source.ids.tolist(), source.labels.tolist(), strict=True)
+        assert sorted(found) == sorted((i, str(y)) for i, y in every if y in {3, 6, 7, 8})
+
+
+def test_classes_beyond_those_of_the_dataset_are_refused() -> None:
+    with pytest.raises(InvalidValue, match="--classes names class 10, but the dataset has 0 to 9"):
+        make_stream(find("digits:2/1-1"), Options(classes="9-12"), Path(), 8)
+    with pytest.raises(InvalidValue, match="5/2-2 needs 10 classes, but the dataset has 3"):
+        make_stream(digits, Options(classes="0-2"), Path(), 8)
 
 
 def test_an_imagenet_of_few_images_is_not_passed_over_in_silence(tmp_path: Path) -> None:

@@ -353,9 +353,15 @@ def test_unfinished_runs_are_named(tmp_path: Path) -> None:
 
 
 def test_shortened_schedules_and_subsets_are_told(tmp_path: Path) -> None:
-    short = make("tpc", 0.5, rest={"epochs": 3}, epochs_scale=0.1, per_class=100, image_size=64)
+    short = make("tpc", 0.5, rest={"epochs": 3}, epochs_scale=0.1, per_class=100, image_size=64, classes="0-49")
     (note,) = departures(gather([write(tmp_path, short)]))
-    for words in ("CORe50 41/10-1", "100 training images a class", "schedule × 0.1", "3 epochs instead of 4"):
+    for words in (
+        "CORe50 41/10-1",
+        "100 training images a class",
+        "classes 0-49 alone",
+        "schedule × 0.1",
+        "3 epochs instead of 4",
+    ):
         assert words in note
     assert "64 px instead of 128" in note
 

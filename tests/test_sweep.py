@@ -21,7 +21,8 @@ from triphase.bench.cells import Cell, Result, Standing, arguments, cell, check_
 from triphase.bench.paper import BENCHMARKS as PAPERS
 from triphase.bench.registry import LEARNERS
 from triphase.bench.setup import Options
-from triphase.bench.sweep import Sweep, grid, parse_orders
+from triphase.bench.streams import parse_numbers
+from triphase.bench.sweep import Sweep, grid
 from triphase.cli.bench import bench
 from triphase.cli.board import Board
 from triphase.cli.options import overriding, parse_sets
@@ -135,13 +136,13 @@ def test_the_record_has_mean_and_deviation_of_the_other_orders_alone() -> None:
     ("text", "orders"), [("0-3", (0, 1, 2, 3)), ("2", (2,)), ("3,1", (3, 1)), ("0,4-6", (0, 4, 5, 6))]
 )
 def test_orders_are_read_as_people_write_them(text: str, orders: tuple[int, ...]) -> None:
-    assert parse_orders(text) == orders
+    assert parse_numbers("--orders", text) == orders
 
 
 @pytest.mark.parametrize("text", ["", "a", "3-1", "1,1", "-1", "0-", "1.5"])
 def test_orders_that_make_no_sense_are_refused(text: str) -> None:
-    with pytest.raises(InvalidValue, match="--orders takes different class orders such as 0-3"):
-        parse_orders(text)
+    with pytest.raises(InvalidValue, match="--orders takes different numbers such as 0-3"):
+        parse_numbers("--orders", text)
 
 
 # The first experience

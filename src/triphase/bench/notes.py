@@ -12,6 +12,7 @@ EQUAL_FOR_ALL: tuple[str, ...] = (
     "backbone",
     "image_size",
     "per_class",
+    "classes",
     "epochs_scale",
     "head",
     "weights",
@@ -82,6 +83,7 @@ def shortened(entry: Entry) -> list[str]:
     settings, own = entry.settings, own_settings(entry.benchmark)
     per_class, scale = settings.get("per_class"), settings.get("epochs_scale", 1.0)
     changed = [f"{per_class} training images a class"] if per_class else []
+    changed += [f"classes {settings['classes']} alone"] if settings.get("classes") else []
     changed += [f"schedule × {scale:g}"] if scale != 1 else []
     changed += [f"the first {settings['experiences']} experiences alone"] if settings.get("experiences") else []
     if own is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +15,11 @@ from triphase.bench import first as first_experience
 from triphase.bench.benchmarks import BENCHMARKS, Benchmark
 from triphase.bench.registry import check_options, kind_of, make_learner, shares_first
 from triphase.bench.run import Report
-from triphase.bench.streams import class_order, lessons_with_repetition, load
+from triphase.bench.streams import class_order, lessons_with_repetition, load, parse_numbers
 from triphase.data import sources
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
-from triphase.data.streams import Stream, class_incremental, joint, per_class, stream
+from triphase.data.streams import Stream, class_incremental, joint, members, per_class, stream
 from triphase.errors import BadData, InvalidValue, TriphaseWarning
 from triphase.learners import TPC, Learner
 from triphase.learners.bic import LLF_IS_SHARED
@@ -57,6 +58,7 @@ class Options:
     bfloat16: bool = False
     compiled: bool = False
     per_class: int | None = None
+    classes: str | None = None  # only these labels of the dataset, such as 50-99
     evaluate_every: int | None = None  # after the first, then every so many, and the last
     experiences: int | None = None  # only so many of the first ones
     first_from: Path | None = None  # a run over E_1 alone whose weights are taken over
@@ -75,6 +77,8 @@ class Options:
                 raise InvalidValue(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
         if self.learner == "bic" and self.trainable == "all":
             raise InvalidValue(LLF_IS_SHARED)
+        if self.classes is not None:
+            parse_numbers("--classes", self.classes)
         if self.order < 0:
             raise InvalidValue(f"--order must not be negative, got {self.order}.")
         for name, allowed in (("replay", ("raw", "latent", "none")), ("head", ("fixed", "incremental"))):
@@ -115,6 +119,8 @@ def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
     settings |= {"per_class": options.per_class, "epochs_scale": options.epochs_scale}
     settings |= {"bfloat16": options.bfloat16, "compiled": options.compiled}
     settings |= {"weights": None if weights is None else _digest(weights)}
+    if options.classes is not None:
+        settings |= {"classes": options.classes}
     before = None
     if options.first_from is not None:
         before, first = _learned_before(benchmark, options, source, first, settings, model)
@@ -181,18 +187,23 @@ def make_stream(benchmark: Benchmark, options: Options, data: Path, size: int) -
     n, every, points = benchmark.n_experiences, options.evaluate_every, benchmark.evaluate_after
     points = points if every is None else tuple(sorted({*range(1, n, every), n}))
     if benchmark.shape is None:
-        if options.per_class is not None:
-            raise InvalidValue(f"{benchmark.name} is a published list of images: leave out --per-class.")
+        for name in ("per_class", "classes"):
+            if getattr(options, name) is not None:
+                flag = name.replace("_", "-")
+                raise InvalidValue(f"{benchmark.name} is a published list of images: leave out --{flag}.")
         lessons, test, names = sources.core50_nicv2(data, options.order, size)
         n_classes = len(names) if fixed else None
         return stream(lessons, test, names, n_classes=n_classes, evaluation="all", evaluate_after=points)
     train, test, names = load(benchmark.dataset, data, size, options.skip_bad)
     if options.per_class is not None:
-        train = per_class(train, options.per_class)
+        train = per_class(train, options.per_class)  # the same images whichever classes are left out
     order = class_order(benchmark.dataset, len(names), options.order)
+    if options.classes is not None:
+        order = _only(options.classes, order)
+        train, test = (images.select(members(images.labels, order)) for images in (train, test))
     if benchmark.repetition:
         lessons = lessons_with_repetition(train, names, order, benchmark.shape, options.order)
-        n_classes = len(names) if fixed else None
+        n_classes = len(order) if fixed else None
         how = benchmark.evaluation
         return stream(lessons, test, names, n_classes=n_classes, evaluation=how, evaluate_after=points)
     n_experiences, first, then = benchmark.shape
@@ -208,6 +219,14 @@ def make_stream(benchmark: Benchmark, options: Options, data: Path, size: int) -
         evaluation=benchmark.evaluation,
         evaluate_after=points,
     )
+
+
+def _only(classes: str, order: Sequence[int]) -> list[int]:
+    """A class order without the classes that are not wanted."""
+    wanted = set(parse_numbers("--classes", classes))
+    if beyond := wanted - set(order):
+        raise InvalidValue(f"--classes names class {min(beyond)}, but the dataset has 0 to {max(order)}.")
+    return [c for c in order if c in wanted]
 
 
 def _learned_before(

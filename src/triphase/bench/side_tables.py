@@ -26,9 +26,9 @@ from triphase.bench.tables import (
 )
 
 IN_WHAT_WAS_RUN = ("t", "s", "w_bc")  # TPC's own options are shown where they are altered, and these always
-NOT_OPTIONS = {"benchmark", "order", "backbone", "image_size", "per_class", "epochs_scale", "norm", "bfloat16"}
-NOT_OPTIONS |= {"compiled", "head", "weights", "learner", "seed", "pretrained", "memory", "first", "rest", "stream"}
-NOT_OPTIONS |= {"threads"}
+NOT_OPTIONS = {"benchmark", "order", "backbone", "image_size", "per_class", "classes", "epochs_scale"}
+NOT_OPTIONS |= {"norm", "bfloat16", "compiled", "head", "weights", "learner", "seed", "pretrained", "memory"}
+NOT_OPTIONS |= {"first", "rest", "stream", "threads"}
 
 
 def all_tables(gathered: Gathered) -> list[Table]:

@@ -32,6 +32,24 @@ def class_order(dataset: str, n_classes: int, order: int) -> Sequence[int]:
     return list(range(n_classes)) if dataset == "digits" and order == 0 else seeded_order(n_classes, order)
 
 
+def parse_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Classes or class orders as people write them.
+
+    >>> parse_numbers("--orders", "0-3"), parse_numbers("--orders", "2,0")
+    ((0, 1, 2, 3), (2, 0))
+    """
+    numbers: list[int] = []
+    try:
+        for part in text.split(","):
+            begin, dash, end = part.partition("-")
+            numbers += range(int(begin), int(end) + 1) if dash else [int(begin)]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise InvalidValue(f"{option} takes different numbers such as 0-3 or 0,2,5, got {text!r}.")
+    return tuple(numbers)
+
+
 def load(dataset: str, data: Path, size: int, skip_bad: bool) -> tuple[Images, Images, list[str]]:
     """Training images, test images and class names of a dataset."""
     if dataset == "folder":

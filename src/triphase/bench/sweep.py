@@ -152,21 +152,3 @@ def summary(tests: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | N
             "std": stdev(values) if len(values) > 1 else None,
         }
     return means
-
-
-def parse_orders(text: str) -> tuple[int, ...]:
-    """Class orders as people write them.
-
-    >>> parse_orders("0-3"), parse_orders("2,0")
-    ((0, 1, 2, 3), (2, 0))
-    """
-    orders: list[int] = []
-    try:
-        for part in text.split(","):
-            begin, dash, end = part.partition("-")
-            orders += range(int(begin), int(end) + 1) if dash else [int(begin)]
-    except ValueError:
-        orders = []
-    if not orders or min(orders) < 0 or len(set(orders)) < len(orders):
-        raise InvalidValue(f"--orders takes different class orders such as 0-3 or 0,2,5, got {text!r}.")
-    return tuple(orders)

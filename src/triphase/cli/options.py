@@ -51,6 +51,7 @@ def overriding(
     bfloat16: Annotated[bool, typer.Option("--bfloat16", help="Compute csf in bfloat16.")] = False,
     compiled: Annotated[bool, typer.Option("--compile", help="Compile csf with torch.compile.")] = False,
     per_class: Annotated[int | None, typer.Option(help="Use only so many training images a class.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Use only these classes, by label: 50-99 or 0,3,7.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Evaluate after every N-th experience only.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out photos that cannot be read.")] = False,
 ) -> Options:

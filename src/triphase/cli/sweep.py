@@ -20,7 +20,8 @@ from triphase.bench.benchmarks import find
 from triphase.bench.cells import Plan, Standing, check_options, work
 from triphase.bench.registry import kind_of
 from triphase.bench.setup import Options, make_stream
-from triphase.bench.sweep import Search, Sweep, parse_orders
+from triphase.bench.streams import parse_numbers
+from triphase.bench.sweep import Search, Sweep
 from triphase.cli.board import Board
 from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, takes_options
 from triphase.cli.show import percent, print_json
@@ -66,7 +67,7 @@ def sweep(
         out,
         tuple(dict.fromkeys(benchmarks)),
         names,
-        parse_orders(orders),
+        parse_numbers("--orders", orders),
         options,
         own,
         grid,
@@ -117,7 +118,7 @@ def ablate(
     if sweep_dir is not None and options.lr is None and rows != "no-replay":
         rates = {name: chosen_lr(sweep_dir, name) for name in names}
     base = replace(options, learner_options=parse_sets(option))
-    plan = Ablation(out, names, rates, parse_orders(orders), base, rows, more, _rates(lr_grid))
+    plan = Ablation(out, names, rates, parse_numbers("--orders", orders), base, rows, more, _rates(lr_grid))
     if dry_run:
         _list(plan, as_json)
         return

@@ -155,7 +155,7 @@ def class_incremental(
             f"{n_experiences or len(groups)}/{first}-{then} needs "
             f"{first + then * ((n_experiences or len(groups)) - 1)} classes, but the dataset has {len(classes)}."
         )
-    lessons = [train.select(_members(train.labels, group)) for group in groups]
+    lessons = [train.select(members(train.labels, group)) for group in groups]
     n_classes = sum(map(len, groups)) if known_size else None
     return stream(lessons, test, names, n_classes=n_classes, evaluation=evaluation, evaluate_after=evaluate_after)
 
@@ -182,11 +182,11 @@ def with_repetition(
     visits = _visits(classes.tolist(), n_experiences, first, per_experience, seed)
     parts: dict[int, list[Tensor]] = {}
     for label in classes.tolist():
-        members = _members(train.labels, [label])
+        own = members(train.labels, [label])
         n = sum(label in lesson for lesson in visits)
-        if n > len(members):
-            raise InvalidValue(f"Class {names[label]} has {len(members)} images for {n} lessons; ask for fewer.")
-        shuffled = members[torch.randperm(len(members), generator=generator(seed, "deal", label))]
+        if n > len(own):
+            raise InvalidValue(f"Class {names[label]} has {len(own)} images for {n} lessons; ask for fewer.")
+        shuffled = own[torch.randperm(len(own), generator=generator(seed, "deal", label))]
         parts[label] = list(shuffled.tensor_split(n)) if n else []
     lessons = [train.select(torch.cat([parts[c].pop() for c in sorted(lesson)])) for lesson in visits]
     n_classes = len(classes) if known_size else None
@@ -234,7 +234,8 @@ def concatenate(parts: Sequence[Images]) -> Images:
     return Images(read, labels, torch.cat([part.ids for part in parts]))
 
 
-def _members(labels: Tensor, classes: Sequence[int]) -> Tensor:
+def members(labels: Tensor, classes: Sequence[int]) -> Tensor:
+    """Where the samples of some classes are."""
     return torch.isin(labels, torch.tensor(classes)).nonzero().view(-1)
 
 
