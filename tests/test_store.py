@@ -22,8 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from triphase.app.directory import Event, Info
 from triphase.app.sealed import FORMAT, sealed
-from triphase.app.store import Event, Info, Store
+from triphase.app.store import Store
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, Mismatch, TriphaseError
 from triphase.randomness import generator
 from triphase.state import State
@@ -367,10 +368,10 @@ def test_readers_get_a_complete_model_while_a_writer_publishes_undoes_prunes_and
     assert problems == [] and seen
 
 
-@pytest.mark.parametrize("moment", ["_version", "_read_part"])
+@pytest.mark.parametrize("moment", ["version", "part"])
 def test_reader_of_a_version_that_is_just_removed_gets_the_next_one(tmp_path: Path, moment: str) -> None:
     writer, reader = fill(tmp_path, 1), Store(tmp_path)
-    real, pending = getattr(reader, moment), [2, 3]
+    real, pending = getattr(reader.directory, moment), [2, 3]
 
     def interrupted(what: Any) -> Any:
         if pending:
@@ -379,7 +380,7 @@ def test_reader_of_a_version_that_is_just_removed_gets_the_next_one(tmp_path: Pa
             writer.prune(1)
         return real(what)
 
-    setattr(reader, moment, interrupted)
+    setattr(reader.directory, moment, interrupted)
     state, version = reader.load()
     assert version.number == 3 and same(state, model(3))
 

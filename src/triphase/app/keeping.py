@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from triphase.app import removal
+from triphase.app.directory import Version
 from triphase.app.model import Answer, Model, unknown_classes
 from triphase.app.photos import UNKNOWN, Watch, recognise, scan
-from triphase.app.store import Store, Version
+from triphase.app.store import Store
 from triphase.data.images import Images, printable
 from triphase.errors import BadData, InvalidValue, Mismatch
 

@@ -137,7 +137,7 @@ def rehearse(
     """What `teach` would learn with these arguments; what it would refuse is refused, and nothing is written."""
     _check(max_drop, keep)
     store = Store(path)
-    store.check_place()
+    store.directory.check_place()
     found = plan(store, photos, skip_bad=skip_bad, watch=watch)
     agreed = _agreed(store, found.base, dict(options or {}), quick=quick)
     model = Model(agreed) if found.base is None else Model.from_state(found.base)

@@ -1,11 +1,4 @@
-"""A model directory: versions that never change, one pointer to the one in use, one writer at a time.
-
-CURRENT                       the version in use, the highest number ever given, the event that led here
-versions/000007.json          a version: its parent, what is known about it, the digests of its parts
-parts/<digest>.safetensors    one top-level entry of a state, shared by all versions in which it is the same
-history.jsonl                 what happened, one event per line
-work/                         what an interrupted lesson leaves behind
-LOCK                          held by whoever writes
+"""The versions of a model: they never change, one is in use, and one writer works at a time.
 
 A version is written from below (parts, then the version, then CURRENT) and removed from above, each file in one
 instant, so what CURRENT names is complete at any moment and readers never wait. Everything carries a checksum.
@@ -15,51 +8,22 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from triphase import state as files
-from triphase.app.sealed import FORMAT, digest, plain, sealed, unsealed
-from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, Mismatch, TriphaseError
+from triphase.app.directory import Directory, Event, Info, Part, Pointer, Version
+from triphase.app.sealed import plain
+from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, TriphaseError
 from triphase.state import State
 
-OURS = ("CURRENT", "LOCK", "history.jsonl", "parts", "versions", "work")
-Info = dict[str, Any]
-Event = dict[str, Any]
 Transform = Callable[[State, Info], tuple[Mapping[str, Any], Mapping[str, Any]] | None]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One top-level entry of a state: the digest of its content, and the size of its file."""
-
-    sha256: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Version:
-    """A published model: where it comes from, what the publisher said about it, and what it consists of."""
-
-    number: int
-    parent: int | None
-    created: str
-    info: Info
-    parts: dict[str, Part]
-
-
-@dataclass(frozen=True)
-class _Pointer:
-    version: int  # 0 before the first one is published
-    highest: int
-    event: Event | None
 
 
 class Store:
@@ -80,6 +44,7 @@ class Store:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.directory = Directory(self.path)
         self._owner: int | None = None  # the thread that holds the lock through this object
 
     @property
@@ -94,35 +59,32 @@ class Store:
 
     def current(self) -> Version | None:
         """The version in use, or None where no model was published yet."""
-        while (pointer := self._pointer()) is not None and pointer.version:
+        while (pointer := self.directory.pointer()) is not None and pointer.version:
             try:
-                return self._version(pointer.version)
+                return self.directory.version(pointer.version)
             except CorruptState:
-                if self._pointer() == pointer:  # else a writer has just moved on and removed it
+                if self.directory.pointer() == pointer:  # else a writer has just moved on and removed it
                     raise
         return None
 
     def numbers(self) -> list[int]:
         """The versions that are kept, ascending; those that were undone are among them until pruned."""
-        found = (
-            re.fullmatch(r"(\d{6,})\.json", file.name, re.ASCII) for file in (self.path / "versions").glob("*")
-        )
-        return sorted(int(match[1]) for match in found if match)
+        return self.directory.numbers()
 
     def load(self, number: int | None = None) -> tuple[State, Version]:
         """The state of a version (by default the one in use), bit for bit as it was published, or an error."""
         while True:
             version = self._find(number)
             try:
-                return {name: self._read_part(part.sha256) for name, part in version.parts.items()}, version
+                return {name: self.directory.part(part.sha256) for name, part in version.parts.items()}, version
             except CorruptState:
                 if self._find(number) == version:  # else a writer has just removed or rewritten it
                     raise
 
     def history(self) -> list[Event]:
         """What happened to the model, oldest first; each event has a `version` (in use after it) and a `time`."""
-        pointer, events = self._pointer(), self._events()
-        return events + self._unrecorded(pointer, events)
+        unrecorded = self.directory.unrecorded()
+        return [*(event for event in self.directory.events() if event not in unrecorded), *unrecorded]
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -133,17 +95,19 @@ class Store:
         if self._owner == threading.get_ident():
             yield
             return
-        self.check_place()
+        self.directory.check_place()
         with ExitStack() as stack:
             try:
                 stack.enter_context(files.locked(self.path))
             except Busy as error:
-                raise Busy(f"{self._holder()} is at work in {self.path}; wait until it is done.") from error
+                raise Busy(
+                    f"{self.directory.holder()} is at work in {self.path}; wait until it is done."
+                ) from error
             with suppress(OSError):  # only a courtesy to whoever finds the lock taken
                 (self.path / "LOCK").write_text(f"Process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
             self._owner = threading.get_ident()
             stack.callback(setattr, self, "_owner", None)
-            self._sweep()
+            self.directory.sweep()
             yield
 
     def publish(
@@ -155,14 +119,14 @@ class Store:
         """
         info, event = plain(info), plain(event)
         with self.lock():
-            before = self._pointer()
+            before = self.directory.pointer()
             if before is None:
-                before = _Pointer(0, 0, None)
-                self._write_pointer(before)  # from here on, versions without CURRENT mean damage
+                before = Pointer(0, 0, None)
+                self.directory.write_pointer(before)  # from here on, versions without CURRENT mean damage
             number = max([before.highest, *self.numbers()]) + 1
             parent = self._find(None).parent if instead else before.version or None
             version = Version(number, parent, _now(), info, self._write_parts(state))
-            self._write_version(version)
+            self.directory.write_version(version)
             self._move(number, event)
         return version
 
@@ -198,11 +162,11 @@ class Store:
             kept = [version.number]
             numbers = self.numbers()
             while len(kept) < keep and version.parent is not None and version.parent in numbers:
-                version = self._version(version.parent)
+                version = self.directory.version(version.parent)
                 kept.append(version.number)
             gone = [number for number in numbers if number not in kept]
             self._drop(gone)
-            self._sweep()
+            self.directory.sweep()
         return gone
 
     def rewrite(
@@ -225,7 +189,7 @@ class Store:
             result = transform(state, plain(in_use.info))
             if result is None:
                 raise InvalidValue(f"Nothing would be left of version {in_use.number}, which is in use.")
-            self._catch_up()
+            self.directory.catch_up()
             for number in self.numbers():
                 if number != in_use.number:
                     state, version = self.load(number)
@@ -234,7 +198,7 @@ class Store:
             self.discard_work()
             version = self._rewrite_version(in_use, result)
             self._move(in_use.number, event)
-            self._sweep()
+            self.directory.sweep()
         return version
 
     def discard_work(self) -> None:
@@ -247,40 +211,6 @@ class Store:
             except OSError as error:
                 raise files.cannot_write(self.work, error) from error
 
-    # Places
-
-    def _version_file(self, number: int) -> Path:
-        return self.path / "versions" / f"{number:06d}.json"
-
-    def _part_file(self, sha256: str) -> Path:
-        return self.path / "parts" / f"{sha256}.safetensors"
-
-    def check_place(self) -> None:
-        """Refuse to write where that could touch what is not ours."""
-        for name in OURS:
-            if (self.path / name).is_symlink():
-                raise BadData(
-                    f"{self.path / name} is a symbolic link, and a model lies in one place: copy it there."
-                )
-        if self.path.exists() and not self.path.is_dir():
-            raise BadData(f"{self.path} is a file, and a model is a folder: give another name.")
-        try:
-            found = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
-        except OSError as error:
-            raise files.cannot_write(self.path, error) from error
-        foreign = sorted(name for name in found if name not in OURS and not name.startswith("."))
-        if foreign and "CURRENT" not in found:
-            raise BadData(f"{self.path} is not a model, it holds {foreign[0]!r}: give a model or a new folder.")
-
-    def _holder(self) -> str:
-        with suppress(OSError, ValueError):
-            text = (self.path / "LOCK").read_text(encoding="utf-8").strip()
-            if text.isprintable() and text:
-                return text
-        return "Another process"
-
-    # Reading
-
     def _find(self, number: int | None) -> Version:
         """A version by its number, by default the one in use; it is an error that there is none."""
         if number is None:
@@ -291,149 +221,35 @@ class Store:
         if number not in (kept := self.numbers()):
             listed = ", ".join(map(str, kept)) or "none"
             raise InvalidValue(f"{self.path} has no version {number}; those kept: {listed}.")
-        return self._version(number)
-
-    def _pointer(self) -> _Pointer | None:
-        file = self.path / "CURRENT"
-        document = self._read(file)
-        if document is None:
-            if self.numbers():
-                raise self._damaged(file)
-            return None
-        try:
-            pointer = _Pointer(int(document["version"]), int(document["highest"]), document["event"])
-            if pointer.event is not None:
-                _mark(pointer.event)
-            return pointer
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._damaged(file) from error
-
-    def _version(self, number: int) -> Version:
-        file = self._version_file(number)
-        document = self._read(file)
-        try:
-            if document is None:
-                raise ValueError("missing")
-            parts = {name: Part(part["sha256"], part["bytes"]) for name, part in document.pop("parts").items()}
-            version = Version(parts=parts, **document)
-            if version.number != number or not (version.parent is None or 0 < version.parent < number):
-                raise ValueError("another version")
-            if not all(re.fullmatch("[0-9a-f]{64}", part.sha256) for part in parts.values()):
-                raise ValueError("a digest is none")
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._damaged(file) from error
-        return version
-
-    def _read_part(self, sha256: str) -> Any:
-        file = self._part_file(sha256)
-        try:
-            value = files.load(file)["part"]
-            intact = digest(value) == sha256
-        except (Mismatch, MemoryError):
-            raise
-        except Exception as error:  # whatever a damaged file provokes
-            raise self._damaged(file, "or go back to the version before with `triphase undo`") from error
-        if not intact:
-            raise self._damaged(file, "or go back to the version before with `triphase undo`")
-        return value
-
-    def _read(self, file: Path) -> dict[str, Any] | None:
-        """A sealed document without its seal, or None where there is no such file."""
-        try:
-            document = unsealed(file.read_bytes(), file)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise CorruptState(f"{file} cannot be read ({error.strerror}); check its permissions.") from error
-        except Mismatch:
-            raise
-        except (KeyError, RecursionError, TypeError, ValueError) as error:
-            raise self._damaged(file) from error
-        document.pop("format", None)
-        return document
-
-    def _events(self) -> list[Event]:
-        """The events in the history; a line that is torn or damaged is left out."""
-        file = self.path / "history.jsonl"
-        events: list[Event] = []
-        for line in _read_lines(file):
-            with suppress(KeyError, RecursionError, TypeError, ValueError):
-                event = unsealed(line, file)
-                _mark(event)
-                events.append(event)
-        return events
-
-    @staticmethod
-    def _unrecorded(pointer: _Pointer | None, events: list[Event]) -> list[Event]:
-        """The event of CURRENT, if its writer died before it was in the history."""
-        if pointer is None or pointer.event is None or _mark(pointer.event) in map(_mark, events):
-            return []
-        return [pointer.event]
-
-    def _damaged(self, file: Path, remedy: str = "") -> CorruptState:
-        what = "damaged" if file.exists() else "missing"
-        return CorruptState(f"{file} is {what}; restore it from a copy of {self.path}{remedy and ', '}{remedy}.")
+        return self.directory.version(number)
 
     # Writing, with the lock held
 
     def _move(self, number: int, event: Event) -> None:
         """Let CURRENT name a version, together with the event that explains it."""
-        self._catch_up()
-        before = self._pointer()
+        self.directory.catch_up()
+        before = self.directory.pointer()
         highest = max(number, before.highest if before else 0)
-        self._write_pointer(_Pointer(number, highest, {**event, "version": number, "time": _now()}))
+        self.directory.write_pointer(Pointer(number, highest, {**event, "version": number, "time": _now()}))
         with suppress(CannotWrite):  # the deed is done, and CURRENT keeps its event until the history can take it
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        """Bring the event of CURRENT into the history, if it is not there yet."""
-        file = self.path / "history.jsonl"
-        torn = any(_read_lines(file)[-1:])  # its writer died in the middle of a line
-        for event in self._unrecorded(self._pointer(), self._events()):
-            try:
-                with open(file, "ab") as stream:
-                    stream.write(b"\n" * torn + sealed(event) + b"\n")
-                    stream.flush()
-                    os.fsync(stream.fileno())
-            except OSError as error:
-                raise files.cannot_write(file, error) from error
-
-    def _write_pointer(self, pointer: _Pointer) -> None:
-        files.write(self.path / "CURRENT", sealed({"format": FORMAT, **asdict(pointer)}) + b"\n")
-
-    def _write_version(self, version: Version) -> None:
-        files.write(
-            self._version_file(version.number), sealed({"format": FORMAT, **asdict(version)}, indent=1) + b"\n"
-        )
+            self.directory.catch_up()
 
     def _write_parts(self, state: Mapping[str, Any]) -> dict[str, Part]:
-        """Write what is not there yet, and believe only what can be read back."""
-        parts = {}
+        """All of a state, or nothing."""
         try:
-            for name, value in state.items():
-                sha256 = digest(value)
-                file = self._part_file(sha256)
-                try:
-                    self._read_part(sha256)
-                except TriphaseError:
-                    files.save(file, {"part": value})
-                    self._read_part(sha256)
-                parts[str(name)] = Part(sha256, file.stat().st_size)
+            return {str(name): self.directory.write_part(value) for name, value in state.items()}
         except Exception:
             with suppress(TriphaseError):
-                self._sweep()
+                self.directory.sweep()
             raise
-        return parts
 
     def _drop(self, numbers: Sequence[int]) -> None:
         """Remove versions, ascending; their numbers are never used again."""
-        pointer = self._pointer()
-        if (
-            numbers and pointer is not None and numbers[-1] > pointer.highest
-        ):  # a publisher died before the last step
-            self._write_pointer(replace(pointer, highest=numbers[-1]))
+        pointer = self.directory.pointer()
+        if numbers and pointer is not None and numbers[-1] > pointer.highest:  # a publisher died too early
+            self.directory.write_pointer(replace(pointer, highest=numbers[-1]))
         for number in numbers:
-            _remove(self._version_file(number))
+            self.directory.remove_version(number)
 
     def _rewrite_version(
         self, version: Version, result: tuple[Mapping[str, Any], Mapping[str, Any]] | None
@@ -444,7 +260,7 @@ class Store:
         state, info = result
         changed = replace(version, info=plain(info), parts=self._write_parts(state))
         if changed != version:
-            self._write_version(changed)
+            self.directory.write_version(changed)
         return changed
 
     def _rewrite_history(self, events: Callable[[Event], Event]) -> None:
@@ -453,48 +269,10 @@ class Store:
         def changed(event: Event) -> Event:
             return {**plain(events(event)), "version": event["version"], "time": event["time"]}
 
-        lines = [sealed(changed(event)) + b"\n" for event in self._events()]
-        files.write(self.path / "history.jsonl", b"".join(lines))
-        pointer = self._pointer()
+        self.directory.write_history(map(changed, self.directory.events()))
+        pointer = self.directory.pointer()
         if pointer is not None and pointer.event is not None:
-            self._write_pointer(replace(pointer, event=changed(pointer.event)))
-
-    def _sweep(self) -> None:
-        """Remove temporary files, and the parts that no version names."""
-        for folder in (self.path, self.path / "versions", self.path / "parts"):
-            for file in folder.glob(".*.tmp"):
-                _remove(file)
-        try:
-            self.current()
-            versions = [self._version(number) for number in self.numbers()]
-        except (CorruptState, Mismatch):
-            return  # a version that is lost or cannot be read, and may be restored, may need any part
-        needed = {self._part_file(part.sha256) for version in versions for part in version.parts.values()}
-        for file in (self.path / "parts").glob("*.safetensors"):
-            if file not in needed:
-                _remove(file)
-
-
-def _read_lines(file: Path) -> list[bytes]:
-    try:
-        return file.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise CorruptState(f"{file} cannot be read ({error.strerror}); check its permissions.") from error
-
-
-def _mark(event: Event) -> tuple[Any, Any]:
-    """What tells two events apart, whatever a rewrite made of them."""
-    return event["version"], event["time"]
-
-
-def _remove(file: Path) -> None:
-    """Remove a file, or a link but not what it points to."""
-    try:
-        file.unlink(missing_ok=True)
-    except OSError as error:
-        raise files.cannot_write(file, error) from error
+            self.directory.write_pointer(replace(pointer, event=changed(pointer.event)))
 
 
 def _now() -> str:

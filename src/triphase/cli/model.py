@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triphase.app import keeping
-from triphase.app.store import Version
+from triphase.app.directory import Version
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
 from triphase.cli.show import percent, print_json, say

@@ -1,0 +1,268 @@
+"""The files of a model directory, each written in one instant and read with its checksum.
+
+CURRENT                       the version in use, the highest number ever given, the event that led here
+versions/000007.json          a version: its parent, what is known about it, the digests of its parts
+parts/<digest>.safetensors    one top-level entry of a state, shared by all versions in which it is the same
+history.jsonl                 what happened, one event per line
+work/                         what an interrupted lesson leaves behind
+LOCK                          held by whoever writes
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from triphase import state as files
+from triphase.app.sealed import FORMAT, digest, sealed, unsealed
+from triphase.errors import BadData, CorruptState, Mismatch, TriphaseError
+
+OURS = ("CURRENT", "LOCK", "history.jsonl", "parts", "versions", "work")
+Info = dict[str, Any]
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One top-level entry of a state: the digest of its content, and the size of its file."""
+
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Version:
+    """A published model: where it comes from, what the publisher said about it, and what it consists of."""
+
+    number: int
+    parent: int | None
+    created: str
+    info: Info
+    parts: dict[str, Part]
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """What CURRENT says."""
+
+    version: int  # 0 before the first one is published
+    highest: int
+    event: Event | None
+
+
+class Directory:
+    """Reads and writes the files; what they mean to each other is the store's business."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def check_place(self) -> None:
+        """Refuse to write where that could touch what is not ours."""
+        for name in OURS:
+            if (self.path / name).is_symlink():
+                raise BadData(
+                    f"{self.path / name} is a symbolic link, and a model lies in one place: copy it there."
+                )
+        if self.path.exists() and not self.path.is_dir():
+            raise BadData(f"{self.path} is a file, and a model is a folder: give another name.")
+        try:
+            found = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
+        except OSError as error:
+            raise files.cannot_write(self.path, error) from error
+        foreign = sorted(name for name in found if name not in OURS and not name.startswith("."))
+        if foreign and "CURRENT" not in found:
+            raise BadData(f"{self.path} is not a model, it holds {foreign[0]!r}: give a model or a new folder.")
+
+    def holder(self) -> str:
+        """Who has the lock, as far as is known."""
+        with suppress(OSError, ValueError):
+            text = (self.path / "LOCK").read_text(encoding="utf-8").strip()
+            if text.isprintable() and text:
+                return text
+        return "Another process"
+
+    # Reading
+
+    def numbers(self) -> list[int]:
+        """The versions that are kept, ascending; those that were undone are among them until pruned."""
+        found = (
+            re.fullmatch(r"(\d{6,})\.json", file.name, re.ASCII) for file in (self.path / "versions").glob("*")
+        )
+        return sorted(int(match[1]) for match in found if match)
+
+    def pointer(self) -> Pointer | None:
+        """What CURRENT says, or None where nothing was ever published."""
+        file = self.path / "CURRENT"
+        document = self._read(file)
+        if document is None:
+            if self.numbers():
+                raise self._damaged(file)
+            return None
+        try:
+            pointer = Pointer(int(document["version"]), int(document["highest"]), document["event"])
+            if pointer.event is not None:
+                _mark(pointer.event)
+            return pointer
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._damaged(file) from error
+
+    def version(self, number: int) -> Version:
+        """A version that is kept."""
+        file = self._version_file(number)
+        document = self._read(file)
+        try:
+            if document is None:
+                raise ValueError("missing")
+            parts = {name: Part(part["sha256"], part["bytes"]) for name, part in document.pop("parts").items()}
+            version = Version(parts=parts, **document)
+            if version.number != number or not (version.parent is None or 0 < version.parent < number):
+                raise ValueError("another version")
+            if not all(re.fullmatch("[0-9a-f]{64}", part.sha256) for part in parts.values()):
+                raise ValueError("a digest is none")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._damaged(file) from error
+        return version
+
+    def part(self, sha256: str) -> Any:
+        """One entry of a state."""
+        file = self._part_file(sha256)
+        try:
+            value = files.load(file)["part"]
+            intact = digest(value) == sha256
+        except (Mismatch, MemoryError):
+            raise
+        except Exception as error:  # whatever a damaged file provokes
+            raise self._damaged(file, "or go back to the version before with `triphase undo`") from error
+        if not intact:
+            raise self._damaged(file, "or go back to the version before with `triphase undo`")
+        return value
+
+    def events(self) -> list[Event]:
+        """The events in the history; a line that is torn or damaged is left out."""
+        file = self.path / "history.jsonl"
+        events: list[Event] = []
+        for line in _read_lines(file):
+            with suppress(KeyError, RecursionError, TypeError, ValueError):
+                event = unsealed(line, file)
+                _mark(event)
+                events.append(event)
+        return events
+
+    def unrecorded(self) -> list[Event]:
+        """The event of CURRENT, if its writer died before it was in the history."""
+        pointer = self.pointer()  # before the history is read: it may be brought there meanwhile
+        if pointer is None or pointer.event is None or _mark(pointer.event) in map(_mark, self.events()):
+            return []
+        return [pointer.event]
+
+    def _read(self, file: Path) -> dict[str, Any] | None:
+        """A sealed document without its seal, or None where there is no such file."""
+        try:
+            document = unsealed(file.read_bytes(), file)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise CorruptState(f"{file} cannot be read ({error.strerror}); check its permissions.") from error
+        except Mismatch:
+            raise
+        except (KeyError, RecursionError, TypeError, ValueError) as error:
+            raise self._damaged(file) from error
+        document.pop("format", None)
+        return document
+
+    def _damaged(self, file: Path, remedy: str = "") -> CorruptState:
+        what = "damaged" if file.exists() else "missing"
+        return CorruptState(f"{file} is {what}; restore it from a copy of {self.path}{remedy and ', '}{remedy}.")
+
+    def _version_file(self, number: int) -> Path:
+        return self.path / "versions" / f"{number:06d}.json"
+
+    def _part_file(self, sha256: str) -> Path:
+        return self.path / "parts" / f"{sha256}.safetensors"
+
+    # Writing
+
+    def write_pointer(self, pointer: Pointer) -> None:
+        """Let CURRENT say something else."""
+        files.write(self.path / "CURRENT", sealed({"format": FORMAT, **asdict(pointer)}) + b"\n")
+
+    def write_version(self, version: Version) -> None:
+        """The parts of it must be there."""
+        files.write(
+            self._version_file(version.number), sealed({"format": FORMAT, **asdict(version)}, indent=1) + b"\n"
+        )
+
+    def write_part(self, value: Any) -> Part:
+        """Write what is not there yet, and believe only what can be read back."""
+        sha256 = digest(value)
+        file = self._part_file(sha256)
+        try:
+            self.part(sha256)
+        except TriphaseError:
+            files.save(file, {"part": value})
+            self.part(sha256)
+        return Part(sha256, file.stat().st_size)
+
+    def catch_up(self) -> None:
+        """Bring the event of CURRENT into the history, if it is not there yet."""
+        file = self.path / "history.jsonl"
+        torn = any(_read_lines(file)[-1:])  # its writer died in the middle of a line
+        for event in self.unrecorded():
+            try:
+                with open(file, "ab") as stream:
+                    stream.write(b"\n" * torn + sealed(event) + b"\n")
+                    stream.flush()
+                    os.fsync(stream.fileno())
+            except OSError as error:
+                raise files.cannot_write(file, error) from error
+
+    def write_history(self, events: Iterable[Event]) -> None:
+        """Replace the whole of it."""
+        files.write(self.path / "history.jsonl", b"".join(sealed(event) + b"\n" for event in events))
+
+    def remove_version(self, number: int) -> None:
+        """Its parts stay until they are swept."""
+        _remove(self._version_file(number))
+
+    def sweep(self) -> None:
+        """Remove temporary files, and the parts that no version names."""
+        for folder in (self.path, self.path / "versions", self.path / "parts"):
+            for file in folder.glob(".*.tmp"):
+                _remove(file)
+        try:
+            pointer, numbers = self.pointer(), self.numbers()
+            in_use = {pointer.version} if pointer is not None and pointer.version else set()
+            versions = [self.version(number) for number in in_use.union(numbers)]
+        except (CorruptState, Mismatch):
+            return  # a version that is lost or cannot be read, and may be restored, may need any part
+        needed = {self._part_file(part.sha256) for version in versions for part in version.parts.values()}
+        for file in (self.path / "parts").glob("*.safetensors"):
+            if file not in needed:
+                _remove(file)
+
+
+def _read_lines(file: Path) -> list[bytes]:
+    try:
+        return file.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CorruptState(f"{file} cannot be read ({error.strerror}); check its permissions.") from error
+
+
+def _mark(event: Event) -> tuple[Any, Any]:
+    """What tells two events apart, whatever a rewrite made of them."""
+    return event["version"], event["time"]
+
+
+def _remove(file: Path) -> None:
+    """Remove a file, or a link but not what it points to."""
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        raise files.cannot_write(file, error) from error
