@@ -26,7 +26,8 @@ from torch.nn import functional as F
 from triphase import SLDA, TPC, Anchored, Experience, Memory, Recipe
 from triphase.data.feeder import Feeder
 from triphase.data.latents import share, unpack
-from triphase.learners.anchored import SHRINKAGE, standardised
+from triphase.learners.anchored import standardised
+from triphase.learners.depths import SHRINKAGE
 from triphase.learners.protocol import Tick, ignore
 from triphase.maths import normalize_
 from triphase.models import build

@@ -26,7 +26,8 @@ from triphase import SLDA, TPC, Images, Memory, RanPAC, Recipe, SplitClassifier
 from triphase.data import sources
 from triphase.data.latents import latents, share, unpack
 from triphase.data.streams import Stream, class_incremental, per_class, seeded_order
-from triphase.learners.anchored import SHRINKAGE, WEIGHT, Depths
+from triphase.learners.anchored import WEIGHT
+from triphase.learners.depths import SHRINKAGE, Depths
 from triphase.models import build, linear_head
 
 IN_TABLES, TRAIN, TEST, EVERY, MEMORY = 100, 100, 50, 5, 500

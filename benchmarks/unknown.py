@@ -28,7 +28,8 @@ from triphase.data import sources
 from triphase.data.images import Images
 from triphase.data.latents import features, latents, unpack
 from triphase.data.streams import class_incremental, per_class, seeded_order
-from triphase.learners.anchored import SHRINKAGE, WEIGHT, Depths
+from triphase.learners.anchored import WEIGHT
+from triphase.learners.depths import SHRINKAGE, Depths
 from triphase.models import build
 
 TAUGHT, LESSONS, PER_CLASS, TESTED = 50, 5, 100, 50

@@ -17,6 +17,7 @@ from triphase import (
     TPC,
     Anchored,
     BiC,
+    DepthSLDA,
     DERpp,
     Experience,
     FineTune,
@@ -367,7 +368,7 @@ def test_slda_is_linear_discriminant_analysis_of_everything_seen() -> None:
 
 
 def test_anchored_is_tpc_and_discriminant_analysis_of_the_untouched_network_at_every_depth() -> None:
-    learner = Anchored(tiny_model(), Memory(12))
+    learner, alone = Anchored(tiny_model(), Memory(12)), DepthSLDA(tiny_model())
     untouched = copy.deepcopy(learner.model.csf).eval()
 
     def depths(images: Images) -> np.ndarray:
@@ -380,6 +381,7 @@ def test_anchored_is_tpc_and_discriminant_analysis_of_the_untouched_network_at_e
     f, y = [], []
     for experience in tiny_stream().experiences:
         learner.learn(experience, REST)
+        alone.learn(experience, REST)
         f.append(depths(experience.images))
         y.append(experience.images.labels.numpy())
     features, labels, everything = np.concatenate(f), np.concatenate(y), depths(tiny_images())
@@ -394,6 +396,10 @@ def test_anchored_is_tpc_and_discriminant_analysis_of_the_untouched_network_at_e
 
     standard = [(a - a.mean(1, keepdims=True)) / a.std(1, keepdims=True) for a in (adapted, discriminant)]
     np.testing.assert_allclose(scores(learner), standard[0] + 2 * standard[1], rtol=1e-3, atol=1e-3)
+    said = scores(alone)
+    np.testing.assert_allclose(
+        said - said.mean(1, keepdims=True), discriminant - discriminant.mean(1, keepdims=True), rtol=1e-3, atol=1e-3
+    )
 
 
 def test_ranpac_is_ridge_regression_on_random_features() -> None:

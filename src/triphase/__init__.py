@@ -16,7 +16,20 @@ if TYPE_CHECKING:
         joint,
         with_repetition,
     )
-    from triphase.learners import AR1, NCM, SLDA, TPC, Anchored, BiC, DERpp, FineTune, Joint, Learner, RanPAC
+    from triphase.learners import (
+        AR1,
+        NCM,
+        SLDA,
+        TPC,
+        Anchored,
+        BiC,
+        DepthSLDA,
+        DERpp,
+        FineTune,
+        Joint,
+        Learner,
+        RanPAC,
+    )
     from triphase.models import SplitClassifier
 
 __version__ = "0.1.0"
@@ -29,6 +42,7 @@ __all__ = [
     "BiC",
     "ContinualClassifier",
     "DERpp",
+    "DepthSLDA",
     "Experience",
     "FineTune",
     "Images",

@@ -33,12 +33,13 @@ COLOURS = {
     "finetune": "#d9483b",
     "ncm": "#a07a54",
     "slda": "#d0589f",
+    "slda_depths": "#8c2f66",
     "ranpac": "#8f9a1e",
     "joint": "#808890",
 }
 NEW_COLOURS = ("#5a5fe0", "#c0407a", "#3f8f8a", "#b5651d")  # of learners that come later
 MARKERS = {"tpc": "o", "anchored": "p", "ar1": "s", "bic": "^", "derpp": "D", "replay": "v", "finetune": "x"}
-MARKERS |= {"ncm": "P", "slda": "*", "ranpac": "h"}
+MARKERS |= {"ncm": "P", "slda": "*", "slda_depths": "X", "ranpac": "h"}
 PHASES = {
     "start": "#9aa3ad",
     "I": "#c9a9f2",

@@ -15,6 +15,7 @@ TITLES = {
     "finetune": "Fine-tuning",
     "ncm": "NCM",
     "slda": "SLDA",
+    "slda_depths": "SLDA of every depth",
     "ranpac": "RanPAC",
     "joint": "Joint training",
 }

@@ -12,7 +12,20 @@ from typing import Any, Literal
 from triphase.bench.benchmarks import Grid
 from triphase.data.memory import Memory
 from triphase.errors import InvalidValue
-from triphase.learners import AR1, NCM, SLDA, TPC, Anchored, BiC, DERpp, FineTune, Joint, Learner, RanPAC
+from triphase.learners import (
+    AR1,
+    NCM,
+    SLDA,
+    TPC,
+    Anchored,
+    BiC,
+    DepthSLDA,
+    DERpp,
+    FineTune,
+    Joint,
+    Learner,
+    RanPAC,
+)
 from triphase.models import SplitClassifier
 
 SET_BY_US = ("model", "memory", "seed", "pretrained")  # arguments of learners that are not theirs to set
@@ -39,6 +52,7 @@ LEARNERS: dict[str, Kind] = {
     "joint": Kind(Joint, "unused", lr="if asked"),
     "ncm": Kind(NCM, "unused", lr="unused", plain_first=True),
     "slda": Kind(SLDA, "unused", lr="unused", plain_first=True),
+    "slda_depths": Kind(DepthSLDA, "unused", lr="unused", plain_first=True),
     "ranpac": Kind(RanPAC, "unused", lr="unused", plain_first=True),
     "anchored": Kind(Anchored, "optional"),
 }

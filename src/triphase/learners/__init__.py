@@ -3,6 +3,7 @@
 from triphase.learners.anchored import Anchored
 from triphase.learners.ar1 import AR1
 from triphase.learners.bic import BiC
+from triphase.learners.depths import DepthSLDA
 from triphase.learners.derpp import DERpp
 from triphase.learners.finetune import FineTune
 from triphase.learners.joint import Joint
@@ -20,6 +21,7 @@ __all__ = [
     "Anchored",
     "BiC",
     "DERpp",
+    "DepthSLDA",
     "FineTune",
     "Joint",
     "Learner",

@@ -12,21 +12,19 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from triphase.data.latents import recalling
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
+from triphase.learners.depths import SHRINKAGE, Depths
 from triphase.learners.protocol import Tick, ignore, learn_blocks
 from triphase.learners.slda import SLDA
 from triphase.learners.tpc import TPC
 from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier, linear_head
 
-SHRINKAGE = 0.1  # of SLDA
 WEIGHT = 2.0  # of SLDA's scores beside TPC's
 
 
@@ -100,33 +98,6 @@ class Anchored:
         known = state["ahead"]["known"]
         self.anchor.load_state_dict(saved | {"llf": state["llf"], "head": head, "known": known})
         self.glanced = state["ahead"]["glanced"]
-
-
-class Depths(nn.Module):
-    """What csf makes of a latent at every depth: its input and the output of each block, averaged, and f itself.
-
-    Each part has length 1, so that none outweighs the others. They are taken from the input on, as long as all of
-    them and f have no more than `widest` numbers.
-    """
-
-    def __init__(self, csf: nn.Module, widest: int) -> None:
-        super().__init__()
-        self.csf, self.widest = csf, widest
-
-    def forward(self, z: Tensor) -> Tensor:
-        h, parts = z, [_pooled(z)]
-        for layer in self.csf if isinstance(self.csf, nn.Sequential) else (self.csf,):
-            h = layer(h)
-            parts += [_pooled(h)] if list(layer.children()) else []  # after a block, not after a single layer
-        taken, width = [], h.shape[1]
-        for part in parts[: max(1, len(parts) - 1)]:  # the last block makes f
-            width += part.shape[1]
-            taken += [part] if width <= self.widest else []
-        return torch.cat([F.normalize(part) for part in (*taken, h)], 1)
-
-
-def _pooled(h: Tensor) -> Tensor:
-    return h.flatten(2).mean(2) if h.dim() > 2 else h
 
 
 def standardised(logits: Tensor, seen: set[int]) -> Tensor:

@@ -40,6 +40,7 @@ class SLDA:
         if not 0 < shrinkage <= 1:
             raise InvalidValue(f"shrinkage must be above 0 and at most 1, got {shrinkage}.")
         self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
+        self.reader = model  # what makes the features
         self.shrinkage = shrinkage
         self.settings = {"learner": "slda", "seed": seed, "pretrained": pretrained, "shrinkage": shrinkage}
         self.known: set[int] = set()
@@ -55,7 +56,7 @@ class SLDA:
         train = not self.known and not self.pretrained
         settle(self.model, self.course, experience, recipe, tick, train=train, seed=self.seed)
         images = experience.training
-        self.add(extract(self.model, images), images.labels)
+        self.add(extract(self.reader, images), images.labels)
         self.model.grow(len(self.n))
         self.known |= set(experience.classes)
         self.course.finish()
@@ -90,7 +91,7 @@ class SLDA:
 
     def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
         """Log-likelihood of each class, up to what all classes share; f are the features of z, where known."""
-        f = scores(self.model, z) if f is None else f
+        f = scores(self.reader, z) if f is None else f
         if len(self.products) == 0:
             return f.new_full((len(f), self.model.n_classes), float("-inf"))
         _, W, b = self.solution
