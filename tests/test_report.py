@@ -27,7 +27,7 @@ from triphase.bench.notes import conditions, departures
 from triphase.bench.paired import difference, student
 from triphase.bench.report import write_report
 from triphase.bench.run import Report
-from triphase.bench.side_tables import ablation, all_tables, class_records, differences, no_replay
+from triphase.bench.side_tables import ablation, all_tables, class_records, differences, no_replay, what_was_run
 from triphase.bench.tables import METRICS, Cell, Table, compared
 from triphase.cli.report import report as report_command
 from triphase.errors import BadData, CorruptState, Mismatch
@@ -370,6 +370,13 @@ def test_a_benchmark_run_as_published_has_nothing_to_tell(three_orders: Gathered
     assert departures(three_orders) == []
     (note,) = conditions(three_orders)
     assert "class orders 1, 2, 3 (Joint training: 1)" in note
+
+
+def test_joint_training_is_shown_with_the_schedule_that_it_had(tmp_path: Path) -> None:
+    runs = [make(learner, 0.5, rest={"epochs": 9, "n_mbe": 7}) for learner in ("tpc", "joint")]
+    tpc, joint = what_was_run(gather([write(tmp_path, *runs)])).records
+    assert (tpc["epochs"], tpc["minibatch"].split(":")[0]) == (9, "7")
+    assert (joint["epochs"], joint["minibatch"].split(":")[0]) == (RECIPE["epochs"], str(RECIPE["n_mbe"]))
 
 
 def test_unequal_conditions_are_told(tmp_path: Path) -> None:

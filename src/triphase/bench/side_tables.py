@@ -192,11 +192,12 @@ def what_was_run(gathered: Gathered) -> Table:
     records = []
     for benchmark in gathered.benchmarks:
         for entry in gathered.of(benchmark):
-            rest, memory = entry.settings["rest"], entry.settings.get("memory")
+            only = entry.learner == "joint"  # all of its data is one experience
+            recipe, memory = entry.settings["first" if only else "rest"], entry.settings.get("memory")
             seeds = sorted({run.occasion[1] for run in entry.runs})
-            csf_lr = rest["lr"] if rest["csf_lr"] is None else rest["csf_lr"]
+            csf_lr = recipe["lr"] if recipe["csf_lr"] is None else recipe["csf_lr"]
             values: list[Any] = [benchmark_title(benchmark), entry.title, _list(entry.orders), _list(seeds)]
-            how = [rest["lr"], csf_lr, rest["epochs"], f"{rest['n_mbe']}:{rest['n_mbr']}"]
+            how = [recipe["lr"], csf_lr, recipe["epochs"], f"{recipe['n_mbe']}:{recipe['n_mbr']}"]
             closed = entry.learner in LEARNERS and LEARNERS[entry.learner].lr == "unused"
             values += ["–"] * 4 if closed else how
             values += [memory["capacity"] if memory else 0, _options(entry)]
@@ -204,7 +205,8 @@ def what_was_run(gathered: Gathered) -> Table:
     rows = [[Cell(str(record[name])) for name in names] for record in records]
     header = [name.replace("csf_lr", "lr of csf").capitalize() for name in names]
     caption = (
-        "The settings behind every number; epochs and minibatches (current:replayed) after the first experience."
+        "The settings behind every number; epochs and minibatches (current:replayed) after the first experience, of "
+        "joint training in the one that it has."
     )
     return Table("runs", "What was run", caption, header, rows, records)
 
