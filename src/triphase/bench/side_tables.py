@@ -205,8 +205,8 @@ def what_was_run(gathered: Gathered) -> Table:
     rows = [[Cell(str(record[name])) for name in names] for record in records]
     header = [name.replace("csf_lr", "lr of csf").capitalize() for name in names]
     caption = (
-        "The settings behind every number; epochs and minibatches (current:replayed) after the first experience, of "
-        "joint training in the one that it has."
+        "The settings behind every number; epochs and minibatches (current:replayed) after the first experience, "
+        "of joint training in the one that it has."
     )
     return Table("runs", "What was run", caption, header, rows, records)
 
