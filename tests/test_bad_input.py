@@ -99,6 +99,7 @@ def assert_same_weights(out: Path, reference: Path) -> None:
         (["--set", "seed=1"], ["no option seed", "it has t, s, w_bc,"]),
         (["--learner", "finetune", "--set", "t=0.5"], ["no option t", "it has none"]),
         (["--set", "t"], ["--set takes NAME=VALUE", "'t'"]),
+        (["--set", "t=[1]"], ["--set takes one value for t", "'[1]'"]),
         (["--epochs", "2"], ["2 epochs", "at least 3"]),
         (["--epochs", "0"], ["--epochs must be at least 1, got 0"]),
         (["--epochs-scale", "0"], ["--epochs-scale must be above 0", "0.0"]),

@@ -183,7 +183,7 @@ def test_classes_leave_out_the_others_in_training_and_test(name: str) -> None:
 def test_classes_beyond_those_of_the_dataset_are_refused() -> None:
     with pytest.raises(InvalidValue, match="--classes names class 10, but the dataset has 0 to 9"):
         make_stream(find("digits:2/1-1"), Options(classes="9-12"), Path(), 8)
-    with pytest.raises(InvalidValue, match="5/2-2 needs 10 classes, but the dataset has 3"):
+    with pytest.raises(InvalidValue, match="digits-5 needs 10 classes, but --classes leaves 3"):
         make_stream(digits, Options(classes="0-2"), Path(), 8)
 
 

@@ -15,10 +15,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from triphase import TPC, Memory, Recipe
+from triphase import TPC, Memory, Recipe, stopwatch
+from triphase import state as files
 from triphase.data import latents as module
 from triphase.data.latents import Budget, ahead, encode, set_budget
-from triphase.errors import InvalidValue, TriphaseError
+from triphase.errors import CannotWrite, InvalidValue, TriphaseError
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
 
@@ -193,6 +194,36 @@ def test_shared_latents_are_computed_once_and_depend_on_all_that_matters(
         path.write_bytes(path.read_bytes()[:50])
     module.views_of(model, images, 2, torch.float32)  # a damaged file is made again
     assert len(calls) == 6
+
+
+def test_who_is_given_latents_is_charged_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FOLDER", tmp_path / "shared")
+    monkeypatch.setattr(stopwatch, "seconds", dict.fromkeys(stopwatch.PARTS, 0.0))
+    monkeypatch.setattr(stopwatch, "borrowed", 0.0)
+    images, model = tiny_images(), tiny_model().eval()
+    module.views_of(model, images, 2, torch.float32)
+    spent = dict(stopwatch.seconds)
+    assert spent["llf"] > 0 and stopwatch.borrowed == 0
+    module.views_of(model, images, 2, torch.float32)
+    assert stopwatch.seconds == pytest.approx({part: 2 * seconds for part, seconds in spent.items()})
+    assert stopwatch.borrowed == pytest.approx(sum(spent.values()))
+
+
+def test_latents_too_large_to_share_or_to_write_are_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, model = tiny_images(), tiny_model().eval()
+    monkeypatch.setattr(module.BUDGET, "limit", 0)
+    monkeypatch.setattr(module, "_FOLDER", tmp_path / "small")
+    expected = module.views_of(model, images, 2, torch.float32)
+    assert not (tmp_path / "small").exists(), "three copies would not fit into the budget"
+    monkeypatch.setattr(module.BUDGET, "limit", 1 << 30)
+
+    def full(path: Path, blob: bytes) -> None:
+        raise CannotWrite("no room")
+
+    monkeypatch.setattr(files, "write", full)
+    assert torch.equal(module.views_of(model, images, 2, torch.float32), expected)
 
 
 def test_two_runs_may_share_the_same_latents_at_the_same_time(

@@ -298,7 +298,7 @@ def sweep(folder: Path, tests: bool) -> Path:
     cells = [{"setting": {"lr": lr}, "run": run} for lr, run in ((0.1, "run0"), (0.3, "run1"))]
     later = [{"order": order, "run": f"run{order + 1}"} for order in (1, 2)] if tests else []
     part = {"chosen": {"lr": 0.3}, "grid": cells, "tests": later}
-    (folder / "sweep.json").write_text(json.dumps({"benchmarks": {"core50-41": {"tpc": part}}}))
+    (folder / "sweep.json").write_text(json.dumps({"orders": [0, 1], "benchmarks": {"core50-41": {"tpc": part}}}))
     return folder
 
 
@@ -317,8 +317,19 @@ def test_an_ablations_summary_names_its_runs(tmp_path: Path) -> None:
     write(tmp_path, make("tpc", 0.5), make("tpc", 0.4, bc="none"), make("tpc", 0.3, order=0, rest={"lr": 0.9}))
     columns = {name: {"tests": [{"order": 1, "run": run}]} for name, run in (("full", "run0"), ("none", "run1"))}
     parts = {"replay": {"lr": 0.1, "columns": columns}, "no replay": {"lr": None, "columns": {}, "grid": []}}
-    (tmp_path / "ablation.json").write_text(json.dumps({"benchmarks": {"core50-41": parts}}))
+    (tmp_path / "ablation.json").write_text(json.dumps({"orders": [0, 1], "benchmarks": {"core50-41": parts}}))
     assert [e.change for e in gather([tmp_path]).entries] == ["", "no bias correction"]
+
+
+def test_an_ablation_on_the_order_of_its_search_is_tuned_there(tmp_path: Path) -> None:
+    write(tmp_path, make("tpc", 0.5, order=0, memory=None))
+    for n_tried, tuned in ((1, False), (2, True)):
+        column = {"tests": [{"order": 0, "run": "run0"}]}
+        part = {"lr": 0.1, "columns": {"full": column}, "grid": [{"setting": {"lr": 0.1}}] * n_tried}
+        document = {"orders": [0], "benchmarks": {"core50-41": {"no replay": part}}}
+        (tmp_path / "ablation.json").write_text(json.dumps(document))
+        (found,) = gather([tmp_path]).entries
+        assert found.runs[0].tuned_here == tuned
 
 
 def test_bad_input_gets_a_sentence(tmp_path: Path) -> None:
@@ -370,6 +381,25 @@ def test_a_benchmark_run_as_published_has_nothing_to_tell(three_orders: Gathered
     assert departures(three_orders) == []
     (note,) = conditions(three_orders)
     assert "class orders 1, 2, 3 (Joint training: 1)" in note
+
+
+def test_other_data_and_other_threads_are_told(tmp_path: Path) -> None:
+    runs = [make("tpc", 0.5, threads=1), make("ar1", 0.5, stream="other", threads=1), make("bic", 0.5, threads=2)]
+    (note,) = departures(gather([write(tmp_path, *runs)]))
+    assert "Unequal conditions: AR1 has learned other data." in note
+    assert "Unequal conditions: BiC has threads 2." in note
+
+
+def test_a_learner_without_its_memory_is_no_rival_with_one(tmp_path: Path) -> None:
+    runs = [make("tpc", 0.5), make("anchored", 0.6, memory=None), make("ncm", 0.3, rest={"trainable": "all"})]
+    found = {e.learner: (e.replay, e.change) for e in gather([write(tmp_path, *runs)]).entries}
+    assert found == {"tpc": (True, ""), "anchored": (False, ""), "ncm": (True, "")}
+
+
+def test_learners_of_fewer_classes_have_shorter_rows_in_the_figure(tmp_path: Path) -> None:
+    runs = [make("tpc", 0.5), make("ar1", 0.5, names=("cup", "can"))]
+    written = write_report([write(tmp_path / "runs", *runs)], tmp_path / "report")
+    assert written
 
 
 def test_joint_training_is_shown_with_the_schedule_that_it_had(tmp_path: Path) -> None:
@@ -426,6 +456,21 @@ def test_only_shared_occasions_are_paired() -> None:
     assert difference(ours, entry(make("tpc", 0.5, order=7)), "final") is None
     assert difference(entry(make("joint", 0.9)), entry(make("tpc", 0.5)), "amca") is None
     assert difference(entry(make("joint", 0.9)), entry(make("tpc", 0.5)), "final") is not None
+
+
+def test_seeds_are_no_class_orders() -> None:
+    """More seeds of the same three orders must not make the intervals narrower than the orders allow."""
+    gains = {1: 0.04, 2: -0.02, 3: 0.03}
+    found = []
+    for n_seeds in (1, 5):
+        runs = [(o, s, g + 1e-4 * s) for o, g in gains.items() for s in range(n_seeds)]
+        ours = entry(*(make("ar1", 0.5 + gain, order=order, seed=seed) for order, seed, gain in runs))
+        tpc = entry(*(make("tpc", 0.5, order=order, seed=seed) for order, seed, _ in runs))
+        found.append(difference(ours, tpc, "final"))
+    one, five = found
+    assert one is not None and five is not None and (one.n, five.n) == (3, 15)
+    assert one.over_orders is not None and five.over_orders == pytest.approx(one.over_orders, abs=1e-3)
+    assert five.bootstrap == pytest.approx(one.bootstrap, abs=1e-3)
 
 
 def test_the_bootstrap_covers_what_it_should() -> None:

@@ -443,6 +443,12 @@ def test_closed_forms_do_not_depend_on_the_order_or_the_cut_of_experiences(make:
         np.testing.assert_allclose(scores(forward), scores(other), rtol=1e-2, atol=2e-3)
 
 
+def test_ranpac_refuses_features_of_a_network_that_diverged() -> None:
+    learner = RanPAC(tiny_model(), n_projected=16, ridge=1.0)
+    with pytest.raises(CorruptState, match="no numbers"):
+        learner.add(torch.full((6, 16), float("nan")), torch.arange(6) % 3)
+
+
 @pytest.mark.parametrize("make", [SLDA, lambda model: RanPAC(model, n_projected=60, ridge=1.0)])
 def test_what_was_counted_can_be_taken_out_again(make: Any) -> None:
     learner, other = make(tiny_model()), make(tiny_model())

@@ -17,10 +17,20 @@ from triphase import state as files
 from triphase.bench import cells as cells_module
 from triphase.bench.ablation import FULL, Ablation, chosen_lr, columns
 from triphase.bench.benchmarks import BENCHMARKS, find
-from triphase.bench.cells import Cell, Result, Standing, arguments, cell, check_options, with_first, work
+from triphase.bench.cells import (
+    Cell,
+    Result,
+    Standing,
+    arguments,
+    cell,
+    check_options,
+    check_stream,
+    with_first,
+    work,
+)
 from triphase.bench.paper import BENCHMARKS as PAPERS
 from triphase.bench.registry import LEARNERS
-from triphase.bench.setup import Options
+from triphase.bench.setup import Options, make_stream
 from triphase.bench.streams import parse_numbers
 from triphase.bench.sweep import Sweep, grid
 from triphase.cli.bench import bench
@@ -139,7 +149,7 @@ def test_orders_are_read_as_people_write_them(text: str, orders: tuple[int, ...]
     assert parse_numbers("--orders", text) == orders
 
 
-@pytest.mark.parametrize("text", ["", "a", "3-1", "1,1", "-1", "0-", "1.5"])
+@pytest.mark.parametrize("text", ["", "a", "3-1", "0-3,9-5", "1,1", "-1", "0-", "1.5", "0-99999999999", "¹"])
 def test_orders_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match="--orders takes different numbers such as 0-3"):
         parse_numbers("--orders", text)
@@ -211,6 +221,33 @@ def test_more_columns_are_all_different_runs(name: str) -> None:
     more = columns(benchmark, replay=True, more=True)
     assert ("Phase I without novel classes goes to Phase II" in more) == benchmark.repetition
     assert ("no weight decay" in more) == (benchmark.rest.weight_decay > 0)
+
+
+@pytest.mark.parametrize(
+    ("base", "gone", "new"),
+    [
+        (Options(weight_decay=5e-4), "weight decay 0.0005", "no weight decay"),
+        (Options(norm="brn"), "batch renormalisation", None),
+        (Options(learner_options=(("eps", 1e-8),)), "eps 1e-8", None),
+    ],
+)
+def test_a_column_that_is_the_full_algorithm_is_left_out(base: Options, gone: str, new: str | None) -> None:
+    name = "cifar100:46/10-2"
+    plan = Ablation(OUT, (name,), {name: 0.1}, (1,), base, "replay", more=True)
+    shown = plan.document({}, {})["benchmarks"][name]["replay"]["columns"]
+    assert gone not in shown and (new is None or new in shown) and len(plan.cells({})) == len(shown)
+
+
+def test_a_run_over_other_data_is_refused(tmp_path: Path) -> None:
+    plan = Sweep(tmp_path, ("digits-5",), ("ncm",), (0,))
+    (cell,) = plan.cells({})
+    now, other = (make_stream(find("digits-5"), Options(per_class=n), Path(), 8) for n in (None, 9))
+    check_stream(cell, now)
+    files.make_directory(cell.directory)
+    files.write_json(cell.directory / "report.json", {"settings": {"stream": now.fingerprint}})
+    check_stream(cell, now)
+    with pytest.raises(Mismatch, match=r"ncm-order0 was run on other data than these; delete it, or give another"):
+        check_stream(cell, other)
 
 
 def test_the_rate_of_a_sweep_is_taken_over_or_missed_in_a_sentence(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar, cast
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 PARTS = ("data", "llf", "csf", "head")
 seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
 images = 0  # of all minibatches served
+borrowed = 0.0  # of the seconds above, those that another process has spent
 Item = TypeVar("Item")
 _END = object()
 _watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -22,6 +23,14 @@ def count(n: int) -> None:
     """A minibatch of n images was served."""
     global images
     images += n
+
+
+def borrow(spent: Mapping[str, float]) -> None:
+    """Count what another process has spent on something that this one was given."""
+    global borrowed
+    for part, time_spent in spent.items():
+        seconds[part] += time_spent
+    borrowed += sum(spent.values())
 
 
 @contextmanager

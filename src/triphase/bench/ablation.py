@@ -41,8 +41,10 @@ MORE: dict[str, Change] = {
 WEIGHT_DECAY = 5e-4  # where the benchmark has none
 
 
-def columns(benchmark: Benchmark, *, replay: bool, more: bool = False) -> dict[str, Change]:
-    """The columns of the table; what would equal the full algorithm on this benchmark is left out.
+def columns(
+    benchmark: Benchmark, *, replay: bool, more: bool = False, weight_decay: float | None = None
+) -> dict[str, Change]:
+    """The columns of the table, for a weight decay other than the benchmark's own if one is given.
 
     >>> list(columns(find("core50-41"), replay=False))
     ['full', 'no bias correction', 'no gradient masking']
@@ -50,7 +52,7 @@ def columns(benchmark: Benchmark, *, replay: bool, more: bool = False) -> dict[s
     chosen = {name: change for name, change in PAPER.items() if replay or name != "no Phase III"}
     if more:
         chosen |= MORE
-        decays = benchmark.rest.weight_decay > 0
+        decays = (benchmark.rest.weight_decay if weight_decay is None else weight_decay) > 0
         chosen["no weight decay" if decays else f"weight decay {WEIGHT_DECAY:g}"] = {
             "weight_decay": 0.0 if decays else WEIGHT_DECAY
         }
@@ -165,4 +167,8 @@ class Ablation:
         return self.lrs or find(benchmark).lr_grid
 
     def _columns(self, benchmark: str, replay: bool) -> dict[str, Change]:
-        return columns(find(benchmark), replay=replay, more=self.more)
+        """Those that differ from the full algorithm as it is run here."""
+        decay = self.base.weight_decay
+        found = columns(find(benchmark), replay=replay, more=self.more, weight_decay=decay)
+        full = self.cell(benchmark, replay, 0, 1.0, {})
+        return {n: c for n, c in found.items() if n == FULL or self.cell(benchmark, replay, 0, 1.0, c) != full}

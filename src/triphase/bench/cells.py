@@ -17,6 +17,7 @@ from triphase import state as files
 from triphase.bench.benchmarks import Benchmark, find
 from triphase.bench.registry import shares_first
 from triphase.bench.setup import Options
+from triphase.data.streams import Stream
 from triphase.errors import Busy, Mismatch
 
 POLL = 0.2  # seconds between two looks at the processes
@@ -148,6 +149,15 @@ def check_options(out: Path, base: Options, own: Mapping[str, Any]) -> None:
         )
     if not path.exists():
         files.write_json(path, now)
+
+
+def check_stream(done: Cell, stream: Stream) -> None:
+    """Refuse a finished run over other data: it would be compared with runs over these."""
+    path, options = done.directory / "report.json", done.options
+    if not path.exists() or options.learner == "joint" or options.experiences is not None:
+        return
+    if files.read_json(path)["settings"].get("stream") != stream.fingerprint:
+        raise Mismatch(f"{done.directory} was run on other data than these; delete it, or give another --out.")
 
 
 def read_result(directory: Path) -> Result | None:

@@ -159,7 +159,10 @@ def forest(gathered: Gathered, entries: Sequence[Entry]) -> Figure:
 
 def forgetting(entries: Sequence[Entry]) -> Figure:
     """How much of each class was lost, in order of arrival, mean over runs; blue is a gain."""
-    rows = np.array([_forgotten(entry) for entry in entries])
+    found = [_forgotten(entry) for entry in entries]
+    rows = np.full((len(found), max(map(len, found))), np.nan)  # who learned fewer classes has a shorter row
+    for row, values in zip(rows, found, strict=True):
+        row[: len(values)] = values
     limit = max(1.0, float(np.nanmax(np.abs(rows))))
     figure = Figure(figsize=(7.2, 0.9 + 0.3 * len(rows)), layout="constrained")
     axes = figure.subplots()

@@ -100,12 +100,14 @@ def _runs_in(path: Path) -> Iterator[tuple[Path, bool]]:
 def _runs_of_sweep(summary: Path) -> Iterator[tuple[Path, bool]]:
     """The test runs of each learner or ablation; the best of a grid where the tuning order is all that was run."""
     try:
-        for parts in files.read_json(summary)["benchmarks"].values():
+        document = files.read_json(summary)
+        for parts in document["benchmarks"].values():
             for part in parts.values():
+                tried = part.get("grid", ())
                 tests = [test for column in part.get("columns", {"": part}).values() for test in column["tests"]]
-                yield from ((summary.parent / test["run"], False) for test in tests)
+                for test in tests:
+                    yield summary.parent / test["run"], len(tried) > 1 and test["order"] == document["orders"][0]
                 if not tests:
-                    tried = part.get("grid", ())
                     chosen = [cell for cell in tried if cell["setting"] == part.get("chosen")]
                     yield from ((summary.parent / cell["run"], len(tried) > 1) for cell in chosen)
     except (KeyError, TypeError, AttributeError) as error:

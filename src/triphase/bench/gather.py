@@ -13,6 +13,7 @@ from triphase.bench import metrics, paper
 from triphase.bench.ablation import FULL, MORE, PAPER
 from triphase.bench.finished import Run, finished_runs
 from triphase.bench.names import learner_title, own_settings, rank, title_of
+from triphase.bench.registry import LEARNERS
 from triphase.bench.run import Report
 from triphase.errors import Mismatch
 from triphase.learners import TPC
@@ -108,7 +109,8 @@ def gather(paths: Sequence[Path]) -> Gathered:
 
 def _grouped(runs: Iterable[Run]) -> list[Entry]:
     runs = list(runs)
-    replaying = {"tpc", "ar1"} | {run.learner for run in runs if run.settings.get("memory")}
+    replaying = {name for name, kind in LEARNERS.items() if kind.memory == "optional"}
+    replaying |= {run.learner for run in runs if run.settings.get("memory")}
     usual = {benchmark: _usual(benchmark, runs) for benchmark in {run.benchmark for run in runs}}
     groups: dict[tuple[str, str, bool, str], list[Run]] = {}
     for run in runs:
@@ -129,8 +131,10 @@ def _usual(benchmark: str, runs: Iterable[Run]) -> tuple[float, str]:
 
 def change_of(settings: Mapping[str, Any], usual: tuple[float, str]) -> str:
     """What makes a run an ablation of its learner, in words; empty if it is none."""
-    if settings.get("learner") != "tpc":
-        return TRAINS_ALL if settings["rest"]["trainable"] == "all" else ""
+    learner = settings.get("learner")
+    if learner != "tpc":
+        descends = learner not in LEARNERS or LEARNERS[learner].lr != "unused"
+        return TRAINS_ALL if descends and settings["rest"]["trainable"] == "all" else ""
     changed = {name: settings[name] for name in ABLATED if settings.get(name, DEFAULTS[name]) != DEFAULTS[name]}
     found = (settings["rest"]["weight_decay"], settings.get("norm", "bn"))
     names = ("weight decay", "norm")

@@ -112,6 +112,19 @@ def unequal(entries: Sequence[Entry], reference: Entry) -> list[str]:
         points = entry.runs[0].report.evaluated_after
         if entry.learner != "joint" and points != reference.runs[0].report.evaluated_after:
             differing.append(f"{len(points)} evaluations")
+        threads = found.get("threads"), wanted.get("threads")
+        if None not in threads and threads[0] != threads[1]:
+            differing.append(f"threads {threads[0]}")
+        if not differing and _other_stream(entry, reference):
+            differing.append("learned other data")
         if differing:
             sentences.append(f"Unequal conditions: {entry.title} has {', '.join(differing)}.")
     return sentences
+
+
+def _other_stream(entry: Entry, reference: Entry) -> bool:
+    """Whether two learners were given other data on the same occasion; joint training has it all as one lesson."""
+    streams = {run.occasion: run.settings.get("stream") for run in reference.runs}
+    return "joint" not in (entry.learner, reference.learner) and any(
+        streams.get(run.occasion, run.settings.get("stream")) != run.settings.get("stream") for run in entry.runs
+    )

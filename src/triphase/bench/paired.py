@@ -28,9 +28,9 @@ Interval = tuple[float, float]
 class Difference:
     """An entry minus its reference, in [-1, 1]."""
 
-    n: int  # occasions that both were run on
+    n: int  # runs that both have, of one order and seed
     mean: float
-    over_orders: Interval | None  # None: one occasion has no spread
+    over_orders: Interval | None  # None: one order has no spread
     bootstrap: Interval
 
 
@@ -43,7 +43,10 @@ def difference(entry: Entry, reference: Entry, metric: str) -> Difference | None
     pairs = [(a, b) for a, b in pairs if sorted(a.names) == sorted(b.names)]
     if not pairs or (metric == "amca" and "joint" in (entry.learner, reference.learner)):
         return None
-    by_class = [_matrix(a, metric) - _matrix(b, metric) for a, b in pairs]
+    by_order: dict[int, list[Tensor]] = {}
+    for a, b in pairs:
+        by_order.setdefault(a.settings["order"], []).append(_matrix(a, metric) - _matrix(b, metric))
+    by_class = [torch.stack(seeds).mean(0) for seeds in by_order.values()]  # seeds are no class orders
     means = torch.stack([rows.nanmean(1).mean() for rows in by_class])
     return Difference(len(pairs), float(means.mean()), student(means), _bootstrap(by_class))
 

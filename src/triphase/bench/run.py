@@ -163,7 +163,7 @@ class _Run:
         self.test = _Test(learner.model, stream.test)
         self.log: IO[bytes] = io.BytesIO()  # events.jsonl, once it is open
         self.saved_at = self.drawn_at = self.resumed_at = 0.0
-        self.parts_at, self.images_at = dict(stopwatch.seconds), stopwatch.images
+        self._note_parts()
         stopwatch.watch(learner.model.csf, learner.model.head)
 
     def go(self) -> Report:
@@ -230,11 +230,16 @@ class _Run:
     def _go_on(self) -> None:
         """From here on, time is training's."""
         self.resumed_at = time.perf_counter()
+        self._note_parts()
+
+    def _note_parts(self) -> None:
         self.parts_at, self.images_at = dict(stopwatch.seconds), stopwatch.images
+        self.borrowed_at = stopwatch.borrowed
 
     def _count(self, phase: str) -> None:
         """Time since training went on belongs to the phase, and to the parts that took it."""
-        elapsed, phases, parts = time.perf_counter() - self.resumed_at, self.report.phase_seconds, {}
+        elapsed = time.perf_counter() - self.resumed_at + stopwatch.borrowed - self.borrowed_at
+        phases, parts = self.report.phase_seconds, {}
         for part in stopwatch.PARTS:
             parts[part] = stopwatch.seconds[part] - self.parts_at[part]
         parts["other"] = elapsed - sum(parts.values())

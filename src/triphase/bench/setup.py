@@ -15,7 +15,7 @@ from triphase.bench import first as first_experience
 from triphase.bench.benchmarks import BENCHMARKS, Benchmark
 from triphase.bench.registry import check_options, kind_of, make_learner, shares_first
 from triphase.bench.run import Report
-from triphase.bench.streams import class_order, lessons_with_repetition, load, parse_numbers
+from triphase.bench.streams import as_ranges, class_order, lessons_with_repetition, load, parse_numbers
 from triphase.data import sources
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
@@ -120,7 +120,7 @@ def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
     settings |= {"bfloat16": options.bfloat16, "compiled": options.compiled}
     settings |= {"weights": None if weights is None else _digest(weights)}
     if options.classes is not None:
-        settings |= {"classes": options.classes}
+        settings |= {"classes": as_ranges(parse_numbers("--classes", options.classes))}
     before = None
     if options.first_from is not None:
         before, first = _learned_before(benchmark, options, source, first, settings, model)
@@ -207,6 +207,8 @@ def make_stream(benchmark: Benchmark, options: Options, data: Path, size: int) -
         how = benchmark.evaluation
         return stream(lessons, test, names, n_classes=n_classes, evaluation=how, evaluate_after=points)
     n_experiences, first, then = benchmark.shape
+    if options.classes is not None and len(order) < (wanted := first + then * (n_experiences - 1)):
+        raise InvalidValue(f"{benchmark.name} needs {wanted} classes, but --classes leaves {len(order)}.")
     return class_incremental(
         train,
         test,

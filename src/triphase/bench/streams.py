@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,15 +40,31 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
     ((0, 1, 2, 3), (2, 0))
     """
     numbers: list[int] = []
-    try:
-        for part in text.split(","):
-            begin, dash, end = part.partition("-")
-            numbers += range(int(begin), int(end) + 1) if dash else [int(begin)]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+    for part in text.split(","):
+        begin, dash, end = part.strip().partition("-")
+        ends = (begin, end if dash else begin)
+        if not all(re.fullmatch(r"\d{1,5}", word, re.ASCII) for word in ends) or int(ends[0]) > int(ends[1]):
+            numbers = []
+            break
+        numbers += range(int(ends[0]), int(ends[1]) + 1)
+    if not numbers or len(set(numbers)) < len(numbers):
         raise InvalidValue(f"{option} takes different numbers such as 0-3 or 0,2,5, got {text!r}.")
     return tuple(numbers)
+
+
+def as_ranges(numbers: Iterable[int]) -> str:
+    """Numbers in ascending order, those that follow each other as a range.
+
+    >>> as_ranges([5, 0, 1, 2])
+    '0-2,5'
+    """
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][-1] == number - 1:
+            ranges[-1] = [ranges[-1][0], number]
+        else:
+            ranges.append([number])
+    return ",".join("-".join(map(str, ends)) for ends in ranges)
 
 
 def load(dataset: str, data: Path, size: int, skip_bad: bool) -> tuple[Images, Images, list[str]]:

@@ -91,4 +91,6 @@ def parse_sets(texts: list[str] | None) -> tuple[tuple[str, Any], ...]:
             pairs[name] = json.loads(value)
         except ValueError:
             pairs[name] = value
+        if isinstance(pairs[name], (list, dict)):
+            raise InvalidValue(f"--set takes one value for {name}, got {value!r}.")
     return tuple(pairs.items())

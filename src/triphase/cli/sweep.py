@@ -17,7 +17,7 @@ from rich.table import Table
 from triphase import state as files
 from triphase.bench.ablation import Ablation, Which, chosen_lr
 from triphase.bench.benchmarks import find
-from triphase.bench.cells import Plan, Standing, check_options, work
+from triphase.bench.cells import Plan, Standing, check_options, check_stream, work
 from triphase.bench.registry import kind_of
 from triphase.bench.setup import Options, make_stream
 from triphase.bench.streams import parse_numbers
@@ -161,7 +161,10 @@ def _check_data(plan: Plan, data: Path) -> None:
     first = {c.benchmark: c for c in reversed(plan.cells({})) if not (c.directory / "report.json").exists()}
     for benchmark, cell in first.items():
         size = cell.options.image_size or find(benchmark).image_size
-        make_stream(find(benchmark), cell.options, data, size)
+        stream = make_stream(find(benchmark), cell.options, data, size)
+        for done in plan.cells({}):
+            if (done.benchmark, done.options.order) == (benchmark, cell.options.order):
+                check_stream(done, stream)
 
 
 def _work(plan: Plan, record: Path, extra: Sequence[str], workers: int, *, quiet: bool) -> Standing:

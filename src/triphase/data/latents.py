@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
 from typing import TypeVar
@@ -28,12 +28,13 @@ from triphase import state as files
 from triphase import stopwatch
 from triphase.data import augment
 from triphase.data.images import Images
-from triphase.errors import CorruptState, InvalidValue, TriphaseError
+from triphase.errors import CannotWrite, CorruptState, InvalidValue, TriphaseError
 from triphase.models import SplitClassifier
 from triphase.models.folding import folded
 
 CHUNK = 32  # images per pass when filling a store; always full, so that a value never depends on its company
 PIXELS = 1 << 18  # of a pass at most, from 4 images on: larger feature maps are paged in anew each time
+COPIES = 3  # of latents in memory while they are read from the shared folder
 AHEAD = 2  # minibatches prepared before they are wanted
 Read = Callable[[Tensor], Tensor]
 View = Callable[[Tensor, Tensor, int], Tensor]  # pixels, their rows, number of the view -> pixels
@@ -196,14 +197,20 @@ def _found_or_computed(
         return encode(model, len(images), read, views, dtype)
     path = _FOLDER / f"{_digest(model, images, read, views, dtype)}.safetensors"
     try:
-        found: Tensor = files.load(path)["z"]
-        return BUDGET.allocate(tuple(found.shape), dtype).copy_(found)
+        found = files.load(path)
+        z = BUDGET.allocate(tuple(found["z"].shape), dtype).copy_(found["z"])
+        stopwatch.borrow(found["seconds"])  # or whoever comes second would seem to be faster
+        return z
     except CorruptState:  # missing, or left half-written: it can be computed
+        before = dict(stopwatch.seconds)
         z = encode(model, len(images), read, views, dtype)
-        own = path.with_name(f"{path.stem}.{os.getpid()}.safetensors")  # two runs may write the same at a time
-        files.make_directory(_FOLDER)
-        files.save(own, {"z": z})
-        os.replace(own, path)
+        spent = {part: stopwatch.seconds[part] - before[part] for part in ("data", "llf")}
+        if COPIES * z.nbytes <= BUDGET.limit:
+            with suppress(CannotWrite):  # a full disk: the others compute theirs, too
+                own = path.with_name(f"{path.stem}.{os.getpid()}.safetensors")  # two may write the same at a time
+                files.make_directory(_FOLDER)
+                files.save(own, {"z": z, "seconds": spent})
+                os.replace(own, path)
         return z
 
 

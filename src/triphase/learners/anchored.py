@@ -1,8 +1,8 @@
 """TPC anchored in a closed form: the recipe for practitioners.
 
 Two members look at every image. TPC adapts csf and head to what arrives, and forgets a little. Streaming linear
-discriminant analysis on the network as it was before anything was taught cannot forget, and does not adapt; it
-reads csf at every depth, because the last features of a pre-trained network are made for other classes than ours.
+discriminant analysis on the network as it was before anything was taught keeps what it has counted, and does not
+adapt; it reads csf at every depth, because the last features of a pre-trained network are made for other classes.
 Their scores, each standardised over the classes seen, are summed. Both members share llf; the second costs one more
 pass through csf. benchmarks/results/recipe.md has the measurements that chose each part.
 """

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.errors import InvalidValue
+from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.frozen import extract, longer, only, scores, settle
 from triphase.learners.protocol import Tick, ignore, learn_blocks
@@ -96,6 +96,8 @@ class RanPAC:
     def _solve(self) -> Tensor:
         if self.ridge is None:
             return torch.zeros_like(self.C)
+        if not bool(self.G.sum().isfinite()):
+            raise CorruptState("The statistics of RanPAC hold values that are no numbers: the network diverged.")
         ridge, eye = self.ridge, torch.eye(len(self.G))
         factor, failed = torch.linalg.cholesky_ex(self.G + ridge * eye)
         while failed:  # too small for this precision: the smallest that is not
