@@ -31,7 +31,8 @@ from triphase.data.images import Images
 from triphase.data.latents import latents, unpack
 from triphase.data.memory import HELD_OUT, TRAIN
 from triphase.errors import CorruptState, InvalidValue
-from triphase.learners.protocol import Step, evaluating
+from triphase.learners import anchored
+from triphase.learners.protocol import Step
 from triphase.models import linear_head
 from triphase.randomness import generator, keys
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
@@ -367,7 +368,11 @@ def test_slda_is_linear_discriminant_analysis_of_everything_seen() -> None:
     )
 
 
-def test_anchored_is_tpc_and_discriminant_analysis_of_the_untouched_network_at_every_depth() -> None:
+@pytest.mark.parametrize("few", [0, 10])
+def test_anchored_is_tpc_and_discriminant_analysis_of_the_untouched_network_at_every_depth(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(anchored, "FEW", few)
     learner, alone = Anchored(tiny_model(), Memory(12)), DepthSLDA(tiny_model())
     untouched = copy.deepcopy(learner.model.csf).eval()
 
@@ -384,22 +389,40 @@ def test_anchored_is_tpc_and_discriminant_analysis_of_the_untouched_network_at_e
         alone.learn(experience, REST)
         f.append(depths(experience.images))
         y.append(experience.images.labels.numpy())
-    features, labels, everything = np.concatenate(f), np.concatenate(y), depths(tiny_images())
+    features, labels = np.concatenate(f), np.concatenate(y)
+    lesson = tiny_stream().experiences[-1].images
     means = np.stack([features[labels == c].mean(0) for c in range(3)])
     within = (features - means[labels]).T @ (features - means[labels]) / len(features)
     D = len(within)
     precision = np.linalg.inv(0.9 * within + 0.1 * np.trace(within) / D * np.eye(D))
-    away = everything[:, None] - means
-    discriminant = -0.5 * np.einsum("ncd,de,nce->nc", away, precision, away)
-    with evaluating(learner.model):
-        adapted = learner.tpc.logits(unpack(latents(learner.model, tiny_images())))[:, :3].numpy()
 
-    standard = [(a - a.mean(1, keepdims=True)) / a.std(1, keepdims=True) for a in (adapted, discriminant)]
+    def members(images: Images) -> tuple[np.ndarray, np.ndarray]:
+        away = depths(images)[:, None] - means
+        adapted = learner.tpc.logits(unpack(latents(learner.model, images)))[:, :3].numpy()
+        return adapted, -0.5 * np.einsum("ncd,de,nce->nc", away, precision, away)
+
+    both, taught_last = members(tiny_images()), members(lesson)
+    spreads = [
+        last.std(1).mean() if few else a.std(1, keepdims=True) for a, last in zip(both, taught_last, strict=True)
+    ]
+    standard = [(a - a.mean(1, keepdims=True)) / spread for a, spread in zip(both, spreads, strict=True)]
+    discriminant = both[1]
     np.testing.assert_allclose(scores(learner), standard[0] + 2 * standard[1], rtol=1e-3, atol=1e-3)
     said = scores(alone)
     np.testing.assert_allclose(
         said - said.mean(1, keepdims=True), discriminant - discriminant.mean(1, keepdims=True), rtol=1e-3, atol=1e-3
     )
+
+
+def test_of_two_classes_both_members_have_a_say_and_images_differ_in_confidence() -> None:
+    learner, two = Anchored(tiny_model(), Memory(12)), tiny_stream().experiences[0]
+    learner.learn(two, FIRST)
+    assert len(learner.known) == 2
+    z = unpack(latents(learner.model, tiny_images()))
+    said = learner.logits(z)[:, :2].softmax(1).amax(1)
+    assert len(said.unique()) > len(said) // 2, "more than agreement and disagreement"
+    learner.model.head.weight.data *= 100  # TPC shouts
+    assert torch.equal(learner.logits(z).argmax(1), learner.tpc.logits(z).argmax(1))
 
 
 def test_ranpac_is_ridge_regression_on_random_features() -> None:

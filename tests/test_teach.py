@@ -31,7 +31,7 @@ from triphase.cli.progress import Progress
 from triphase.data.latents import features
 from triphase.data.memory import HELD_OUT
 from triphase.data.streams import Experience
-from triphase.errors import CorruptState
+from triphase.errors import CannotWrite, CorruptState
 from triphase.learners import SLDA
 from triphase.randomness import generator
 from triphase.state import Checkpoint
@@ -203,6 +203,24 @@ def test_a_photo_in_another_folder_is_a_correction(world: World) -> None:
     assert "nothing to learn" in done("teach", world.base, world.one).out
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_corrections_that_take_most_of_a_class_must_be_meant(world: World, left: int) -> None:
+    """Nothing that is held out could tell what they do to it."""
+    for photo in sorted((world.one / "red").iterdir())[left:]:
+        photo.rename(world.one / "blue" / f"was-red-{photo.name}")
+    if left == 0:
+        for photo in sorted((world.one / "green").iterdir())[:3]:
+            photo.rename(world.one / "red" / f"was-green-{photo.name}")
+    before = Store(world.base).load()
+    for words in ([], ["--dry-run"], ["--quick"]):
+        answer = triphase("teach", world.base, world.one, *words)
+        assert answer.status == 1 and f"{10 - left} of the 10 photos that red was learned from lie in" in answer.err
+        assert "teach with --force" in answer.err
+    assert Store(world.base).load()[1] == before[1]
+    document = done("teach", world.base, world.one, "--force", "--json").document()
+    assert document["published"] and document["corrected"] == (9 if left else 13)
+
+
 def test_a_class_whose_photos_all_moved_is_gone(world: World) -> None:
     (world.one / "red").rename(world.one / "crimson")
     answer = done("teach", world.base, world.one)
@@ -341,6 +359,36 @@ def test_a_quick_lesson_publishes_twice_and_ends_the_same(world: World, tmp_path
     events = done("history", world.base, "--json").document()["events"]
     assert [event["event"] for event in events] == ["taught", "glanced", "taught"]
     assert_same_state(world.base, tmp_path / "slow")
+
+
+def test_a_lesson_that_is_refused_after_its_quick_half_takes_that_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts = []
+    guard = trust.guard
+
+    def second_thoughts(*arguments: Any) -> trust.Verdict:
+        verdicts.append(guard(*arguments))
+        return replace(verdicts[-1], refused=len(verdicts) > 1)
+
+    monkeypatch.setattr(trust, "guard", second_thoughts)
+    outcome = lesson.teach(world.base, world.two, quick=True)
+    assert len(verdicts) == 2 and not outcome.published and outcome.version == 1
+    assert Store(world.base).load()[1].number == 1
+    assert [event["event"] for event in Store(world.base).history()] == ["taught", "glanced", "undone"]
+
+
+def test_a_lesson_that_was_published_does_not_fail_for_what_it_leaves_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: object, *_: object) -> None:
+        raise CannotWrite("Cannot write there.")
+
+    monkeypatch.setattr(Checkpoint, "close", full)
+    monkeypatch.setattr(Store, "prune", full)
+    outcome = lesson.teach(world.base, world.two, force=True)
+    assert outcome.published and outcome.version == 2
+    assert "cannot be cleared away: Cannot write there." in outcome.notes[-1]
 
 
 def test_few_versions_are_kept(world: World) -> None:
@@ -1062,6 +1110,15 @@ def test_the_first_lesson_may_be_quick_and_goes_on_after_a_crash_with_the_option
     done("teach", model, folder)
     assert [event["event"] for event in Store(model).history()] == ["glanced", "taught"]
     assert_same_state(model, world.base)
+
+
+def test_a_quick_lesson_that_grew_takes_the_place_of_its_first_half(world: World, nursery: Nursery) -> None:
+    command = ("teach", world.base, world.two, "--quick", "--force", "--keep", "2")
+    nursery.run(*command, deed="replaced", name="index.json", n=2)
+    assert versions(world.base) == [1, 2]
+    shutil.copy(next((world.test / "yellow").iterdir()), world.two / "yellow" / "one-more.png")
+    done(*command)
+    assert "Back at version 1" in done("undo", world.base).out, "never at half a lesson"
 
 
 def test_half_a_lesson_answers_and_must_be_finished_or_taken_back(

@@ -9,7 +9,9 @@ import hashlib
 import math
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from triphase.app.store import Store
 from triphase.data.latents import recalling
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.errors import CorruptState, InvalidValue, Mismatch
+from triphase.errors import CannotWrite, CorruptState, InvalidValue, Mismatch
 from triphase.learners.protocol import Step
 from triphase.state import State
 
@@ -65,6 +67,7 @@ class Plan:
     photos: Photos
     new_classes: list[str]
     counts: dict[str, int]  # to be learned, per class
+    doubtful: list[str]  # a sentence for each class that corrections would take most photos from
     base: State | None  # the model to go on from
     pending: frozenset[int]  # ids of photos that only the quick half of a lesson has seen
 
@@ -77,7 +80,7 @@ class Plan:
             "corrected": int(self.photos.moved.sum()),
             "repeats": self.photos.repeats,
             "skipped": self.photos.skipped,
-            "notes": self.photos.notes,
+            "notes": [*self.photos.notes, *self.doubtful],
         }
 
 
@@ -120,7 +123,18 @@ def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = l
         )
     counts = torch.bincount(found.labels, minlength=len(found.names)).tolist()
     learned = {name: n for name, n in zip(found.names, counts, strict=True) if n}
-    return Plan(found, [name for name in learned if name not in known], learned, state, pending)
+    new = [name for name in learned if name not in known]
+    return Plan(found, new, learned, _doubtful(found, taught, learned), state, pending)
+
+
+def _doubtful(found: Photos, taught: dict[int, str], learned: dict[str, int]) -> list[str]:
+    """Classes that go on, but lose most of what they were learned from; no exemplar can tell what that does."""
+    before, moved = Counter(taught.values()), Counter(taught[id_] for id_ in found.ids[found.moved].tolist())
+    return [
+        f"{n} of the {before[name]} photos that {name} was learned from lie in other classes now."
+        for name, n in moved.items()
+        if 2 * n > before[name] and (n < before[name] or name in learned)
+    ]
 
 
 def rehearse(
@@ -129,6 +143,7 @@ def rehearse(
     options: Mapping[str, Any] | None = None,
     *,
     max_drop: float = 0.02,
+    force: bool = False,
     quick: bool = False,
     skip_bad: bool = False,
     keep: int = KEEP,
@@ -139,6 +154,7 @@ def rehearse(
     store = Store(path)
     store.directory.check_place()
     found = plan(store, photos, skip_bad=skip_bad, watch=watch)
+    _check_corrections(found, force)
     agreed = _agreed(store, found.base, dict(options or {}), quick=quick)
     model = Model(agreed) if found.base is None else Model.from_state(found.base)
     if model.memory is not None:
@@ -191,6 +207,7 @@ class _Lesson:
         self.store, self.watch, self.max_drop, self.force, self.keep = store, watch, max_drop, force, keep
         self.quick, self.started = quick, time.perf_counter()
         self.plan = plan(store, folder, skip_bad=skip_bad, watch=watch)
+        _check_corrections(self.plan, force)
         self.state = self.plan.base
         self.options = _agreed(store, self.state, options, quick=quick)
         self.half = bool(self.plan.pending)  # the version in use has seen this lesson in part
@@ -284,7 +301,8 @@ class _Lesson:
         verdict = before.verdict(model, old, self.max_drop)
         if self.force or not (verdict.refused or before.unlearned(model, experience)):
             event = {"event": "glanced", "images": len(experience.images), "drop": verdict.drop}
-            version = self.store.publish(model.state_dict(), self._info(model, verdict), event)
+            info = self._info(model, verdict)
+            version = self.store.publish(model.state_dict(), info, event, instead=self.half)
             self.half = True
             saved = files.read_json(self.store.work / "lesson.json")
             files.write_json(self.store.work / "lesson.json", saved | {"parent": version.number})
@@ -309,13 +327,20 @@ class _Lesson:
             skipped=self.plan.photos.skipped,
             notes=notes,
         )
+        with suppress(CannotWrite):  # of a state that nobody needs any more
+            self.checkpoint.close()
         if published:
             event = {"event": "taught", "images": outcome.learned, "classes": self.plan.counts}
             event |= {"before": verdict.before, "after": verdict.after, "forced": verdict.refused or unlearned}
             self.store.publish(model.state_dict(), self._info(model, verdict), event, instead=self.half)
-            self.store.prune(self.keep)
-        self.checkpoint.close()
-        self.store.discard_work()
+        elif self.half:
+            self.store.undo()  # the quick half of what is refused goes, too
+        try:
+            if published:
+                self.store.prune(self.keep)
+            self.store.discard_work()
+        except CannotWrite as error:  # the lesson is over; the next writer clears up
+            notes.append(f"The lesson is over, but what it left cannot be cleared away: {error}")
         current = self.store.current()
         seconds = time.perf_counter() - self.started
         return replace(outcome, version=current.number if current else None, seconds=seconds)
@@ -362,6 +387,11 @@ def _base(store: Store) -> tuple[State | None, frozenset[int]]:
             return None, pending
         state, version = store.load(version.parent)
     return state, pending
+
+
+def _check_corrections(plan: Plan, force: bool) -> None:
+    if plan.doubtful and not force:
+        raise Mismatch(f"{' '.join(plan.doubtful)} If that is meant, teach with --force; else move them back.")
 
 
 def _check(max_drop: float, keep: int) -> None:

@@ -90,6 +90,7 @@ def teach(
                 photos,
                 given,
                 max_drop=max_drop,
+                force=force,
                 quick=quick,
                 skip_bad=skip_bad,
                 keep=keep,

@@ -3,8 +3,9 @@
 Two members look at every image. TPC adapts csf and head to what arrives, and forgets a little. Streaming linear
 discriminant analysis on the network as it was before anything was taught keeps what it has counted, and does not
 adapt; it reads csf at every depth, because the last features of a pre-trained network are made for other classes.
-Their scores, each standardised over the classes seen, are summed. Both members share llf; the second costs one more
-pass through csf. benchmarks/results/recipe.md has the measurements that chose each part.
+Their scores, each standardised over the classes seen, are summed; where there are few classes, whose scores say
+little about their own spread, all images share one. Both members share llf; the second costs one more pass through
+csf. benchmarks/results/recipe.md has the measurements that chose each part.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from triphase.data.latents import recalling
+from triphase.data.images import Images
+from triphase.data.latents import latents, recalling, unpack
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -26,6 +29,8 @@ from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier, linear_head
 
 WEIGHT = 2.0  # of SLDA's scores beside TPC's
+FEW = 10  # classes: below, each image's own scores are too few to be standardised by (of two, only the sign stays)
+SAMPLES = 64  # of a lesson, by which the spread of scores is measured
 
 
 class Anchored:
@@ -50,6 +55,7 @@ class Anchored:
         learn_blocks(self.still, llf=False, csf=False)
         self.anchor = SLDA(self.still, seed=seed, shrinkage=SHRINKAGE)
         self.glanced = 0  # index of the experience that the anchor has learned and TPC has not
+        self.spreads: tuple[float, float] | None = None  # of TPC's and of the anchor's scores, in the last lesson
         self.settings = {**self.tpc.settings, "learner": "anchored"}
 
     @property
@@ -63,10 +69,12 @@ class Anchored:
             self.tpc.learn(experience, recipe, tick)
             self.depths.csf.load_state_dict(self.model.csf.state_dict())
             self.glance(experience, recipe)
+            self._measure(experience.training)
         else:
             with recalling():  # both members see the same latents
                 self.tpc.learn(experience, recipe, tick)
                 self.glance(experience, recipe)
+                self._measure(experience.training)
         self.glanced = 0
 
     def glance(self, experience: Experience, recipe: Recipe) -> None:
@@ -79,14 +87,15 @@ class Anchored:
         """The sum of both members' standardised scores; f are the features of `still`, where they are known."""
         if self.glanced:
             return self.anchor.logits(z, f)
-        anchor = standardised(self.anchor.logits(z, f), self.known)
-        return standardised(self.tpc.logits(z), self.known) + WEIGHT * anchor
+        ours, theirs = self.spreads if self.spreads and len(self.known) < FEW else (None, None)
+        anchor = standardised(self.anchor.logits(z, f), self.known, theirs)
+        return standardised(self.tpc.logits(z), self.known, ours) + WEIGHT * anchor
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
         anchor = self.anchor.state_dict()
         own = {f"anchor_{name}": anchor[name] for name in ("csf", "statistics")}
-        own["ahead"] = {"glanced": self.glanced, "known": sorted(self.anchor.known)}
+        own["ahead"] = {"glanced": self.glanced, "known": sorted(self.anchor.known), "spreads": self.spreads}
         return {**self.tpc.state_dict(), **own, "settings": self.settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -98,12 +107,28 @@ class Anchored:
         known = state["ahead"]["known"]
         self.anchor.load_state_dict(saved | {"llf": state["llf"], "head": head, "known": known})
         self.glanced = state["ahead"]["glanced"]
+        spreads = state["ahead"].get("spreads")  # older states have none
+        self.spreads = tuple(spreads) if spreads else None
+
+    def _measure(self, images: Images) -> None:
+        """How far the members' scores lie apart on some images of a lesson."""
+        if len(images) == 0:
+            return
+        some = torch.linspace(0, len(images) - 1, min(SAMPLES, len(images))).long()
+        z = unpack(latents(self.model, images.select(some)))
+        seen = sorted(self.tpc.known)
+        ours, theirs = (member.logits(z)[:, seen].std(1, correction=0) for member in (self.tpc, self.anchor))
+        self.spreads = float(ours.mean()), float(theirs.mean())
 
 
-def standardised(logits: Tensor, seen: set[int]) -> Tensor:
-    """Mean 0 and standard deviation 1 over the classes seen, image by image; -inf stays for the others."""
+def standardised(logits: Tensor, seen: set[int], spread: float | None = None) -> Tensor:
+    """Mean 0 and standard deviation 1 over the classes seen, image by image; -inf stays for the others.
+
+    With a `spread`, scores are divided by that one in place of each image's own.
+    """
     columns = class_rows(seen, logits)
     scores = logits[:, columns]
     centred = scores - scores.mean(1, keepdim=True)
-    spread = centred.std(1, keepdim=True, correction=0).clamp(min=1e-12)
-    return logits.index_copy(1, columns, centred / spread)
+    own = centred.std(1, keepdim=True, correction=0)
+    divisor = (own if spread is None else torch.full_like(own, spread)).clamp(min=1e-12)
+    return logits.index_copy(1, columns, centred / divisor)
