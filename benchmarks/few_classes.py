@@ -1,0 +1,72 @@
+"""How sure a model of few classes is, with scores standardised image by image and with one spread for all images.
+
+    python benchmarks/few_classes.py --data DIR      # DIR holds cifar-100-binary/; 3 minutes of one core
+
+Models of 2 to 8 classes of CIFAR-100, 60 photos a class, one class at a time after the first ones; six draws of
+classes each. Prints a table: accuracy of both members and of their sum, how well the probability of an answer tells
+right from wrong (AUROC), and the negative log-likelihood at the best temperature.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triphase import Anchored, Memory, class_incremental
+from triphase.app.familiarity import auroc
+from triphase.app.lesson import recipe_for
+from triphase.data import sources
+from triphase.data.latents import latents, unpack
+from triphase.data.streams import per_class, seeded_order
+from triphase.learners.anchored import WEIGHT, standardised
+from triphase.models import build
+
+TEMPERATURES = torch.logspace(-1.5, 1, 60).tolist()
+
+
+def scores(learner: Anchored, z: Tensor) -> dict[str, Tensor]:
+    """What the members say, and their sum in both ways."""
+    assert learner.spreads is not None
+    members = [torch.cat([m.logits(part) for part in z.split(200)]) for m in (learner.tpc, learner.anchor)]
+    own = [standardised(said, learner.known) for said in members]
+    shared = [standardised(said, learner.known, s) for said, s in zip(members, learner.spreads, strict=True)]
+    found = {"TPC": members[0], "SLDA of every depth": members[1]}
+    return found | {"own spread": own[0] + WEIGHT * own[1], "one spread": shared[0] + WEIGHT * shared[1]}
+
+
+def measured(said: Tensor, y: Tensor) -> tuple[float, float, float]:
+    """Accuracy in percent, AUROC of the confidence, likelihood."""
+    right, sure = said.argmax(1) == y, said.softmax(1).amax(1)
+    likelihood = min(float(F.cross_entropy(said / t, y)) for t in TEMPERATURES)
+    return 100 * float(right.float().mean()), auroc(sure[right], sure[~right]), likelihood
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="directory that holds cifar-100-binary/")
+    train, test, names = sources.cifar100(parser.parse_args().data)
+    train, test = per_class(train.resized(96), 60), test.resized(96)
+    print("| classes | | accuracy | AUROC of confidence | log-likelihood |\n|---|---|---|---|---|")
+    for n in (2, 3, 5, 8):
+        rows: dict[str, list[tuple[float, float, float]]] = {}
+        for draw in range(6):
+            order = seeded_order(len(names), 1000 + draw)[:n]
+            stream = class_incremental(train, test, names, first=max(2, n // 2), then=1, order=order)
+            learner = Anchored(build("efficientnet_lite0", n, image_size=96), memory := Memory(200))
+            for experience in stream.experiences:
+                learner.learn(experience, recipe_for(len(experience.images), len(memory)))
+            z = unpack(latents(learner.model, stream.test))
+            for name, said in scores(learner, z).items():
+                rows.setdefault(name, []).append(measured(said, stream.test.labels))
+        for name, values in rows.items():
+            accuracy, told, likelihood = torch.tensor(values).nanmean(0).tolist()
+            print(f"| {n} | {name} | {accuracy:.1f} % | {told:.3f} | -{likelihood:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
