@@ -25,7 +25,7 @@ from triphase.data.streams import per_class, seeded_order
 from triphase.learners.anchored import WEIGHT, standardised
 from triphase.models import build
 
-TEMPERATURES = torch.logspace(-1.5, 1, 60).tolist()
+TEMPERATURES = torch.logspace(-1.5, 3, 90).tolist()
 
 
 def scores(learner: Anchored, z: Tensor) -> dict[str, Tensor]:
@@ -40,8 +40,8 @@ def scores(learner: Anchored, z: Tensor) -> dict[str, Tensor]:
 
 def measured(said: Tensor, y: Tensor) -> tuple[float, float, float]:
     """Accuracy in percent, AUROC of the confidence, likelihood."""
-    right, sure = said.argmax(1) == y, said.softmax(1).amax(1)
-    likelihood = min(float(F.cross_entropy(said / t, y)) for t in TEMPERATURES)
+    likelihood, best = min((float(F.cross_entropy(said / t, y)), t) for t in TEMPERATURES)
+    right, sure = said.argmax(1) == y, (said / best).softmax(1).amax(1)
     return 100 * float(right.float().mean()), auroc(sure[right], sure[~right]), likelihood
 
 
