@@ -1,5 +1,6 @@
 """ContinualClassifier: scikit-learn's manners, any kind of picture, names that stay."""
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,8 @@ def test_grey_pictures_and_other_sizes_are_taken() -> None:
         (np.zeros((0, 8, 8, 3), np.uint8), [], "no image to learn from"),
         (np.zeros((2, 8, 8, 3), np.uint8), [0, "a"], "all strings or all whole numbers"),
         (np.zeros((2, 8, 8, 3), np.uint8), [0.5, 1.5], "all strings or all whole numbers"),
-        (np.zeros((2, 8, 8, 3), np.uint8), ["Unknown", "a"], "cannot be called 'unknown'"),
+        (np.zeros((2, 8, 8, 3), np.uint8), ["ｕｎｋｎｏｗｎ", "a"], "unlike any class"),
+        (np.zeros((2, 8, 8, 3), np.uint8), ["", "a"], "A class cannot be called ''"),
         (np.zeros((2, 8, 8, 3), np.uint8), ["b", "a"], "are the same with labels b and a"),
         (["/nowhere/x.png"], ["a"], "There is no file /nowhere/x.png"),
         ([3, 4], ["a", "b"], "a path, a PIL image or a uint8 array"),
@@ -185,6 +187,9 @@ def test_strings_stay_strings_and_kinds_do_not_mix() -> None:
     assert set(classifier.predict(x)) <= {"cat", "dog"}
     with pytest.raises(InvalidValue, match="keep to one kind"):
         classifier.partial_fit(x, y)
+    apart = np.array([unicodedata.normalize("NFD", name) for name in ("thé", "café")])
+    classifier.fit(x, apart[y])
+    assert classifier.classes_.tolist() == [unicodedata.normalize("NFC", name) for name in ("thé", "café")]
 
 
 def test_it_works_where_scikit_learn_expects_estimators_to() -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -738,10 +739,21 @@ def test_a_renamed_class_keeps_what_it_learned(world: World) -> None:
     for new, part in (
         ("blue", "There is a class 'blue' already"),
         ("Unknown", "cannot be called"),
+        ("ｕｎｋｎｏｗｎ", "unlike any class"),
         (" ", "cannot"),
+        (os.fsdecode(b"\xff"), "not valid UTF-8"),
+        ("a/b", "no folder can have a /"),
     ):
         refused = triphase("rename", world.base, "green", new)
         assert refused.status == 1 and part in refused.err
+
+
+@pytest.mark.parametrize("command", [("rename", "café", "tea"), ("forget", "café")])
+def test_a_class_is_found_however_its_accents_are_written(command: tuple[str, ...], world: World) -> None:
+    done("rename", world.base, "red", unicodedata.normalize("NFD", "café"))
+    deed, *names = (unicodedata.normalize("NFD", word) for word in command)
+    classes = done(deed, world.base, *names, "--json").document()["classes"]
+    assert classes == ["blue", "green", *names[1:]]
 
 
 def test_photos_are_taken_back_by_their_content(world: World) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from triphase.app import removal
 from triphase.app.lesson import recipe_for
 from triphase.app.model import Model
+from triphase.app.names import class_name
 from triphase.app.options import Options
 from triphase.app.photos import SIDE, dhash
 from triphase.app.store import Store
@@ -176,10 +177,7 @@ def _labels(y: Sequence[Any] | NDArray[Any]) -> tuple[list[str], str]:
     fractions = [value for value in values if isinstance(value, float) and not value.is_integer()]
     if len(kinds) > 1 or not kinds <= KINDS.keys() or fractions:
         raise InvalidValue(f"Labels must be all strings or all whole numbers, got {', '.join(sorted(kinds))}.")
-    names = [str(value) for value in values]
-    if any(name.strip().casefold() == "unknown" for name in names):
-        raise InvalidValue("A class cannot be called 'unknown': that is the answer for images unlike any class.")
-    return names, next(iter(kinds), "str")
+    return [class_name(str(value)) for value in values], next(iter(kinds), "str")
 
 
 def _images(X: Pictures, size: int) -> Images:

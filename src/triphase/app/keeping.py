@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,8 @@ import torch
 from triphase.app import removal
 from triphase.app.directory import Version
 from triphase.app.model import Answer, Model, unknown_classes
-from triphase.app.photos import UNKNOWN, Watch, recognise, scan
+from triphase.app.names import class_name, spelled
+from triphase.app.photos import Watch, recognise, scan
 from triphase.app.store import Store
 from triphase.data.images import Images, printable
 from triphase.errors import BadData, InvalidValue, Mismatch
@@ -130,9 +130,7 @@ def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch =
 
 def rename(path: Path, old: str, new: str) -> Version:
     """Give a class another name; a new version, which `undo` takes back."""
-    new = unicodedata.normalize("NFC", new)  # as folders are read
-    if new.strip().casefold() == UNKNOWN or not new.strip():
-        raise InvalidValue(f"A class cannot be called {new!r}: choose another name.")
+    old, new = spelled(old), class_name(new)
     with _changing(path) as (store, model, version):
         if old not in model.names:
             raise unknown_classes(model.names, old)
@@ -145,6 +143,7 @@ def rename(path: Path, old: str, new: str) -> Version:
 
 def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
     """Take a class out of the version in use, or with `everywhere` out of every version and the history."""
+    name = spelled(name)
     with _changing(path) as (store, model, version):
         if name not in model.names:
             if everywhere and _ever(store, name):
