@@ -16,10 +16,11 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_array
 
 from triphase import ContinualClassifier
-from triphase.app.keeping import rename
-from triphase.app.lesson import teach
+from triphase.app.keeping import forget, rename
+from triphase.app.lesson import KEEP, teach
 from triphase.app.model import Model
-from triphase.errors import BadData, InvalidValue, TriphaseError
+from triphase.app.store import Store
+from triphase.errors import BadData, InvalidValue, Mismatch, TriphaseError
 
 SMALL: dict[str, Any] = {"image_size": 32, "memory": 60}
 
@@ -74,6 +75,33 @@ def test_saved_and_loaded_it_is_the_same_and_learns_on_alike(fitted: ContinualCl
     np.testing.assert_array_equal(
         again.partial_fit(*more).predict_proba(x), loaded.partial_fit(*more).predict_proba(x)
     )
+
+
+def test_saving_never_covers_what_others_have_done_unless_told_to(
+    fitted: ContinualClassifier, tmp_path: Path
+) -> None:
+    place = tmp_path / "model"
+    fitted.save(place, force=True)
+    one, other = (ContinualClassifier.load(place) for _ in range(2))
+    one.save(place)
+    one.save(place)  # its own version lies there
+    for stale in (other, ContinualClassifier.load(place).fit(*pictures([0, 1], n=6))):
+        with pytest.raises(Mismatch, match="holds version 3, which this model does not go on from"):
+            stale.save(place)
+    assert Store(place).numbers() == [1, 2, 3]
+    forget(place, "9", everywhere=True)  # the version keeps its number
+    with pytest.raises(Mismatch, match="save over it with force=True"):
+        one.save(place)
+    one.save(place, force=True)
+    assert ContinualClassifier.load(place).classes_.tolist() == [5, 3, 9, 7]
+    place.rename(tmp_path / "moved")
+    one.save(tmp_path / "moved")
+
+
+def test_saving_keeps_no_more_versions_than_lessons_do(fitted: ContinualClassifier, tmp_path: Path) -> None:
+    for _ in range(KEEP + 2):
+        fitted.save(tmp_path / "model", force=True)
+    assert Store(tmp_path / "model").numbers() == list(range(3, KEEP + 3))
 
 
 def test_a_place_without_a_model_and_a_model_without_a_lesson_say_so(tmp_path: Path) -> None:
@@ -287,6 +315,18 @@ def test_numbers_stay_numbers_until_the_command_line_brings_a_name(tmp_path: Pat
     assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == [0, 1, 2]
     rename(tmp_path / "model", "1", "one")
     assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == ["0", "one", "2"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [([False, True], "red"), ([1, 2], "1_0"), ([1, 2], "02"), ([1.0, 2.0], "2"), ([1.0, 2.0], "nan")],
+)
+def test_a_name_that_no_label_has_makes_strings_of_all(labels: list[Any], name: str, tmp_path: Path) -> None:
+    x, y = pictures([0, 1], n=6)
+    ContinualClassifier(**SMALL).fit(x, np.array(labels)[y]).save(tmp_path / "model")
+    assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == labels
+    rename(tmp_path / "model", str(labels[0]), name)
+    assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == [name, str(labels[1])]
 
 
 def test_arrays_that_run_backwards_are_taken(fitted: ContinualClassifier) -> None:
