@@ -167,6 +167,8 @@ def test_bad_input_gets_a_sentence_and_changes_nothing(x: Any, y: Any, complaint
     [
         ({"memory": "much"}, "number of samples"),
         ({"memory": 0}, "number of samples"),
+        ({"memory": 10**400}, "memory is at most"),
+        ({"image_size": 1025}, "1 to 1024 pixels"),
         ({"replay": "some"}, "replay is"),
         ({"learner": "ranpac"}, "take slda"),
         ({"learner": "bic"}, "No learner is called"),

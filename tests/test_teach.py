@@ -792,6 +792,13 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
         (["teach", "new", "one", "--backbone", "lenet"], "No backbone is called 'lenet'"),
         (["teach", "new", "one", "--learner", "ranpac"], "none could be forgotten"),
         (["teach", "new", "one", "--memory", "lots"], "memory is a number of samples"),
+        (
+            ["teach", "new", "one", "--memory", "9" * 400],
+            "memory is at most 1,000,000,000,000,000 samples or bytes",
+        ),
+        (["teach", "new", "one", "--memory", "9" * 5000], "memory is at most"),
+        (["teach", "new", "one", "--memory", "9" * 400 + "GB"], "memory is at most"),
+        (["teach", "new", "one", "--image-size", "60000"], "An image is 1 to 1024 pixels wide and high, not 60000"),
         (["teach", "new", "one", "--max-drop", "2"], "max_drop must be in [0, 1)"),
         (
             ["teach", "new", "one", "--backbone", "small_cnn", "--memory", "2"],

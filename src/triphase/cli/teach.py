@@ -12,7 +12,7 @@ from rich.text import Text
 
 from triphase.app.lesson import KEEP, Outcome, Plan, rehearse
 from triphase.app.lesson import teach as teach_lesson
-from triphase.app.options import LEARNERS, Options
+from triphase.app.options import LEARNERS, Options, parse_memory
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
 from triphase.cli.show import percent, print_json, say
@@ -75,7 +75,7 @@ def teach(
     The new version is published unless it has forgotten too much.
     """
     given = {
-        "memory": int(memory) if memory is not None and memory.isdecimal() else memory,
+        "memory": None if memory is None else _memory(memory),
         "replay": replay,
         "learner": learner,
         "backbone": backbone,
@@ -116,6 +116,12 @@ def teach(
     print_json({"model": str(model), **outcome.to_json()}) if as_json else _print_outcome(outcome)
     if (outcome.verdict.refused or outcome.unlearned) and not outcome.published:
         raise TriphaseError(_refusal(outcome))
+
+
+def _memory(text: str) -> int | str:
+    """Samples as a number; bytes as they were written."""
+    number, in_bytes = parse_memory(text)
+    return text if in_bytes else number
 
 
 def print_skipped(skipped: list[str]) -> None:
