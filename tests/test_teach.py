@@ -582,6 +582,16 @@ def test_forget_everywhere_also_cleans_a_history_whose_versions_are_gone(world: 
     assert "red" not in re.findall(r"[a-z]+", (world.base / "history.jsonl").read_text())
 
 
+def test_a_class_is_looked_up_in_old_versions_without_reading_them(world: World) -> None:
+    done("teach", world.base, world.two, "--force")
+    store = Store(world.base)
+    old = {part.sha256 for part in store.version(1).parts.values()}
+    for lost in old - {part.sha256 for part in store.version().parts.values()}:
+        (world.base / "parts" / f"{lost}.safetensors").unlink()
+    answer = triphase("forget", world.base, "purple", "--everywhere")
+    assert answer.status == 1 and "No class is called 'purple'" in answer.err
+
+
 def test_photos_can_be_untaught_after_a_class_was_forgotten(world: World, tmp_path: Path) -> None:
     some = world.one / "green"
     for learner in ("slda", "anchored"):
