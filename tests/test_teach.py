@@ -513,6 +513,24 @@ def test_forget_leaves_nothing_of_a_class_in_the_version_in_use(world: World) ->
     assert done("evaluate", world.base, world.one, "--json").document()["accuracy"] >= 0.9
 
 
+def test_the_accuracy_of_more_is_not_told_of_what_is_left(world: World) -> None:
+    def told() -> tuple[float | None, str]:
+        return done("status", world.base, "--json").document()["accuracy"], done("status", world.base).out
+
+    done("teach", world.base, world.two, "--force")
+    accuracy, text = told()
+    assert accuracy is not None and "on held-out photos of the classes before" in text
+    for deed in (("unteach", world.one / "red" / "1.png"), ("forget", "red"), ("forget", "red", "--everywhere")):
+        done(deed[0], world.base, *deed[1:])
+        accuracy, text = told()
+        assert accuracy is None and "not measured in this version" in text
+        if deed[-1] != "--everywhere":
+            done("undo", world.base)
+            assert told()[0] is not None
+    done("teach", world.base, world.one, "--force")
+    assert told()[0] is not None
+
+
 def test_forget_everywhere_leaves_nothing_of_a_class_under_any_of_its_names(world: World) -> None:
     done("teach", world.base, world.two, "--quick", "--force")
     done("rename", world.base, "red", "scarlet")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from triphase.app import removal
-from triphase.app.directory import Version
+from triphase.app.directory import Info, Version
 from triphase.app.model import Answer, Model, unknown_classes
 from triphase.app.names import class_name, spelled
 from triphase.app.photos import Watch, recognise, scan
@@ -155,7 +155,7 @@ def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
             return _forget_everywhere(store, name)
         removal.forget(model, name)
         store.discard_work()  # an interrupted lesson holds it, too, and could not be continued
-        return store.publish(model.state_dict(), version.info | model.describe(), {"event": "forgot"})
+        return store.publish(model.state_dict(), _lessened(version.info, model), {"event": "forgot"})
 
 
 def unteach(
@@ -173,9 +173,14 @@ def unteach(
         count = removal.unteach(model, Images.from_files(files, labels, ids, model.size))
         if not model.names:
             raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
-        info = version.info | model.describe()
+        info = _lessened(version.info, model)
         store.discard_work()
         return store.publish(model.state_dict(), info, {"event": "untaught", "images": count}), count
+
+
+def _lessened(info: Info, model: Model) -> Info:
+    """What a version says about itself once something is taken out; the accuracy was measured with it."""
+    return info | model.describe() | {"accuracy": None}
 
 
 def _places(photos: Sequence[Path]) -> str:
@@ -200,7 +205,7 @@ def _forget_everywhere(store: Store, name: str) -> Version:
         model = Model.from_state(state)
         for alias in sorted(gone):
             removal.forget(model, alias)
-        return model.state_dict(), info | model.describe()
+        return model.state_dict(), _lessened(info, model)
 
     def scrubbed(event: dict[str, Any]) -> dict[str, Any]:
         names = {key: None for key in ("old", "new") if event.get(key) in aliases}

@@ -93,10 +93,7 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     table.add_row("taught", f"{count(info['taught'], 'photo')} in {count(info['lessons'], 'lesson')}")
     table.add_row("learner", f"{info['learner']}, on {info['backbone']} at {info['image_size']} pixels")
     table.add_row("memory", _memory(info["replay"], memory))
-    if info.get("accuracy") is not None:
-        table.add_row(
-            "accuracy", f"{percent(info['accuracy'])} on held-out photos of the classes before the lesson"
-        )
+    table.add_row("accuracy", _accuracy(info.get("accuracy")))
     table.add_row("on disk", _size(size))
     Console().print(table, highlight=False)
     if document["unfinished"]:
@@ -245,6 +242,12 @@ def _memory(replay: str, memory: dict[str, int]) -> str:
     kind = "pixels" if replay == "raw" else "features"
     held = f"{memory['samples']:,} of at most {memory['capacity']:,} photos as {kind} ({_size(memory['bytes'])})"
     return f"{held}, {memory['exemplars']:,} of them held out to measure with"
+
+
+def _accuracy(accuracy: float | None) -> str:
+    if accuracy is None:
+        return "not measured in this version"
+    return f"{percent(accuracy)} on held-out photos of the classes before the lesson"
 
 
 def _size(n: int) -> str:
