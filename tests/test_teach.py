@@ -449,6 +449,41 @@ def test_people_read_tables(world: World) -> None:
 # --- changes ----------------------------------------------------------------------------------------------------
 
 
+def test_every_document_says_of_which_model_it_is(world: World) -> None:
+    model, photo = world.base, world.one / "red" / "1.png"
+    for deed, *more in (
+        ("teach", world.one, "--dry-run"),
+        ("teach", world.one),
+        ("predict", photo),
+        ("evaluate", world.one),
+        ("status",),
+        ("history",),
+        ("classes",),
+        ("rename", "red", "rouge"),
+        ("undo",),
+        ("unteach", photo),
+        ("forget", "red"),
+    ):
+        assert done(deed, model, *more, "--json").document()["model"] == str(model), deed
+
+
+def test_a_file_that_a_writer_takes_away_meanwhile_does_not_disturb_status(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = done("status", world.base, "--json").document()["bytes"]
+    vanished, real = next((world.base / "parts").iterdir()), Path.stat
+    size = vanished.stat().st_size
+
+    def stat(path: Path, **options: Any) -> os.stat_result:
+        if path == vanished:
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(Path, "is_file", lambda path: True)  # it was there a moment ago
+    assert done("status", world.base, "--json").document()["bytes"] == whole - size
+
+
 def test_undo_goes_back_bit_for_bit_as_often_as_there_are_versions(world: World, tmp_path: Path) -> None:
     shutil.copytree(world.base, tmp_path / "first")
     done("rename", world.base, "red", "rot")
@@ -457,7 +492,8 @@ def test_undo_goes_back_bit_for_bit_as_often_as_there_are_versions(world: World,
     answer = done("undo", world.base)
     assert "Back at version 2 of" in answer.out and "knows 3 classes: blue, green, rot." in answer.out
     assert_same_state(world.base, tmp_path / "second")
-    assert done("undo", world.base, "--json").document() == {"version": 1, "classes": ["blue", "green", "red"]}
+    document = done("undo", world.base, "--json").document()
+    assert document == {"model": str(world.base), "version": 1, "classes": ["blue", "green", "red"]}
     assert_same_state(world.base, tmp_path / "first")
     answer = triphase("undo", world.base)
     assert answer.status == 1 and "nothing to undo" in answer.err
@@ -846,6 +882,7 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
         (["forget", "new", "a"], "new holds no model"),
         (["unteach", "new", "one"], "new holds no model"),
         (["unteach", "base", "one", "nowhere"], "There is no file or folder nowhere"),
+        (["unteach", "base", "pipe"], "pipe is neither a file nor a folder"),
         (["unteach", "base", "two", "test"], "No photo in two and 1 other place was taught to this model"),
     ],
 )
@@ -854,6 +891,7 @@ def test_a_mistake_gets_a_sentence_and_leaves_nothing_behind(
 ) -> None:
     monkeypatch.chdir(world.one.parent)
     Path("broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    os.mkfifo("pipe")
     before = content(world.base)
     answer = triphase(*words)
     assert answer.status == 1 and part in answer.err and answer.out == ""
@@ -897,19 +935,19 @@ def test_a_folder_that_was_renamed_needs_no_more_room(world: World, tmp_path: Pa
 
 
 def test_a_full_disk_gets_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, pattern: str) -> list[Path]:
+    def refuse(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "rglob", refuse)
+    monkeypatch.setattr(os, "walk", refuse)
     answer = triphase("status", world.base)
     assert (answer.status, answer.err) == (1, "error: No space left on device.\n")
 
 
 def test_a_file_that_may_not_be_read_gets_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, pattern: str) -> list[Path]:
-        raise PermissionError(13, "Permission denied", str(self / "parts"))
+    def refuse(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder / "parts"))
 
-    monkeypatch.setattr(Path, "rglob", refuse)
+    monkeypatch.setattr(os, "walk", refuse)
     answer = triphase("status", world.base)
     assert answer.status == 1 and answer.err == f"error: {world.base / 'parts'}: Permission denied.\n"
 
@@ -1012,6 +1050,8 @@ def test_help_begins_with_what_most_people_need() -> None:
     assert all(places) and [p.start() for p in places if p] == sorted(p.start() for p in places if p)
     for command in ("teach", "predict", "evaluate", "classes", "rename", "unteach"):
         assert "MODEL" in done(command, "--help").out
+    for command in ("forget", "unteach"):
+        assert "a later `teach` of it learns" in done(command, "--help").out
 
 
 def test_the_terminal_shows_how_far_a_lesson_is() -> None:

@@ -115,6 +115,8 @@ def recognise(
     for place in places:
         if not place.exists():
             raise BadData(f"There is no file or folder {printable(place)}; check the spelling.")
+        if not place.is_dir() and not place.is_file():  # reading a pipe might never end
+            raise BadData(f"{printable(place)} is neither a file nor a folder; give photos, or folders of them.")
         listed += images_below(place)[0] if place.is_dir() else [place]
     found: dict[int, Path] = {}
     for first in range(0, len(listed), AT_ONCE):

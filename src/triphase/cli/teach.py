@@ -111,7 +111,7 @@ def teach(
             except KeyboardInterrupt as error:
                 raise Interrupted("Stopped; the same command goes on from here.") from error
     if dry_run:
-        print_json(found.to_json()) if as_json else _print_plan(found)
+        print_json({"model": str(model), **found.to_json()}) if as_json else _print_plan(found)
         return
     print_json({"model": str(model), **outcome.to_json()}) if as_json else _print_outcome(outcome)
     if (outcome.verdict.refused or outcome.unlearned) and not outcome.published:
