@@ -1,5 +1,6 @@
 """ContinualClassifier: scikit-learn's manners, any kind of picture, names that stay."""
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_array
 
 from triphase import ContinualClassifier
-from triphase.app.keeping import rename
-from triphase.app.lesson import teach
+from triphase.app.keeping import forget, rename
+from triphase.app.lesson import KEEP, teach
 from triphase.app.model import Model
-from triphase.errors import BadData, InvalidValue, TriphaseError
+from triphase.app.store import Store
+from triphase.errors import BadData, InvalidValue, Mismatch, TriphaseError
 
 SMALL: dict[str, Any] = {"image_size": 32, "memory": 60}
 
@@ -75,6 +77,33 @@ def test_saved_and_loaded_it_is_the_same_and_learns_on_alike(fitted: ContinualCl
     )
 
 
+def test_saving_never_covers_what_others_have_done_unless_told_to(
+    fitted: ContinualClassifier, tmp_path: Path
+) -> None:
+    place = tmp_path / "model"
+    fitted.save(place, force=True)
+    one, other = (ContinualClassifier.load(place) for _ in range(2))
+    one.save(place)
+    one.save(place)  # its own version lies there
+    for stale in (other, ContinualClassifier.load(place).fit(*pictures([0, 1], n=6))):
+        with pytest.raises(Mismatch, match="holds version 3, which this model does not go on from"):
+            stale.save(place)
+    assert Store(place).numbers() == [1, 2, 3]
+    forget(place, "9", everywhere=True)  # the version keeps its number
+    with pytest.raises(Mismatch, match="save over it with force=True"):
+        one.save(place)
+    one.save(place, force=True)
+    assert ContinualClassifier.load(place).classes_.tolist() == [5, 3, 9, 7]
+    place.rename(tmp_path / "moved")
+    one.save(tmp_path / "moved")
+
+
+def test_saving_keeps_no_more_versions_than_lessons_do(fitted: ContinualClassifier, tmp_path: Path) -> None:
+    for _ in range(KEEP + 2):
+        fitted.save(tmp_path / "model", force=True)
+    assert Store(tmp_path / "model").numbers() == list(range(3, KEEP + 3))
+
+
 def test_a_place_without_a_model_and_a_model_without_a_lesson_say_so(tmp_path: Path) -> None:
     with pytest.raises(BadData, match="holds no model"):
         ContinualClassifier.load(tmp_path)
@@ -119,7 +148,8 @@ def test_grey_pictures_and_other_sizes_are_taken() -> None:
         (np.zeros((0, 8, 8, 3), np.uint8), [], "no image to learn from"),
         (np.zeros((2, 8, 8, 3), np.uint8), [0, "a"], "all strings or all whole numbers"),
         (np.zeros((2, 8, 8, 3), np.uint8), [0.5, 1.5], "all strings or all whole numbers"),
-        (np.zeros((2, 8, 8, 3), np.uint8), ["Unknown", "a"], "cannot be called 'unknown'"),
+        (np.zeros((2, 8, 8, 3), np.uint8), ["ｕｎｋｎｏｗｎ", "a"], "unlike any class"),
+        (np.zeros((2, 8, 8, 3), np.uint8), ["", "a"], "A class cannot be called ''"),
         (np.zeros((2, 8, 8, 3), np.uint8), ["b", "a"], "are the same with labels b and a"),
         (["/nowhere/x.png"], ["a"], "There is no file /nowhere/x.png"),
         ([3, 4], ["a", "b"], "a path, a PIL image or a uint8 array"),
@@ -137,6 +167,8 @@ def test_bad_input_gets_a_sentence_and_changes_nothing(x: Any, y: Any, complaint
     [
         ({"memory": "much"}, "number of samples"),
         ({"memory": 0}, "number of samples"),
+        ({"memory": 10**400}, "memory is at most"),
+        ({"image_size": 1025}, "1 to 1024 pixels"),
         ({"replay": "some"}, "replay is"),
         ({"learner": "ranpac"}, "take slda"),
         ({"learner": "bic"}, "No learner is called"),
@@ -185,6 +217,9 @@ def test_strings_stay_strings_and_kinds_do_not_mix() -> None:
     assert set(classifier.predict(x)) <= {"cat", "dog"}
     with pytest.raises(InvalidValue, match="keep to one kind"):
         classifier.partial_fit(x, y)
+    apart = np.array([unicodedata.normalize("NFD", name) for name in ("thé", "café")])
+    classifier.fit(x, apart[y])
+    assert classifier.classes_.tolist() == [unicodedata.normalize("NFC", name) for name in ("thé", "café")]
 
 
 def test_it_works_where_scikit_learn_expects_estimators_to() -> None:
@@ -282,6 +317,18 @@ def test_numbers_stay_numbers_until_the_command_line_brings_a_name(tmp_path: Pat
     assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == [0, 1, 2]
     rename(tmp_path / "model", "1", "one")
     assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == ["0", "one", "2"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [([False, True], "red"), ([1, 2], "1_0"), ([1, 2], "02"), ([1.0, 2.0], "2"), ([1.0, 2.0], "nan")],
+)
+def test_a_name_that_no_label_has_makes_strings_of_all(labels: list[Any], name: str, tmp_path: Path) -> None:
+    x, y = pictures([0, 1], n=6)
+    ContinualClassifier(**SMALL).fit(x, np.array(labels)[y]).save(tmp_path / "model")
+    assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == labels
+    rename(tmp_path / "model", str(labels[0]), name)
+    assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == [name, str(labels[1])]
 
 
 def test_arrays_that_run_backwards_are_taken(fitted: ContinualClassifier) -> None:

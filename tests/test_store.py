@@ -108,6 +108,15 @@ def test_what_was_published_comes_back_with_what_was_said_about_it(tmp_path: Pat
     assert_tidy(store)
 
 
+def test_a_version_is_told_without_reading_its_parts(tmp_path: Path) -> None:
+    store = fill(tmp_path, 2)
+    for part in (store.path / "parts").iterdir():
+        part.write_bytes(b"damaged")
+    assert [store.version(number).info for number in (1, 2)] == [info(1), info(2)] and store.version().number == 2
+    with pytest.raises(InvalidValue, match="has no version 3; those kept: 1, 2"):
+        store.version(3)
+
+
 def test_a_part_that_stays_the_same_is_stored_once(tmp_path: Path) -> None:
     store = fill(tmp_path, 5)
     assert len(list((tmp_path / "parts").iterdir())) == 5 + 2

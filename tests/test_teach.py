@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -496,6 +497,41 @@ def test_people_read_tables(world: World) -> None:
 # --- changes ----------------------------------------------------------------------------------------------------
 
 
+def test_every_document_says_of_which_model_it_is(world: World) -> None:
+    model, photo = world.base, world.one / "red" / "1.png"
+    for deed, *more in (
+        ("teach", world.one, "--dry-run"),
+        ("teach", world.one),
+        ("predict", photo),
+        ("evaluate", world.one),
+        ("status",),
+        ("history",),
+        ("classes",),
+        ("rename", "red", "rouge"),
+        ("undo",),
+        ("unteach", photo),
+        ("forget", "red"),
+    ):
+        assert done(deed, model, *more, "--json").document()["model"] == str(model), deed
+
+
+def test_a_file_that_a_writer_takes_away_meanwhile_does_not_disturb_status(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = done("status", world.base, "--json").document()["bytes"]
+    vanished, real = next((world.base / "parts").iterdir()), Path.stat
+    size = vanished.stat().st_size
+
+    def stat(path: Path, **options: Any) -> os.stat_result:
+        if path == vanished:
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(Path, "is_file", lambda path: True)  # it was there a moment ago
+    assert done("status", world.base, "--json").document()["bytes"] == whole - size
+
+
 def test_undo_goes_back_bit_for_bit_as_often_as_there_are_versions(world: World, tmp_path: Path) -> None:
     shutil.copytree(world.base, tmp_path / "first")
     done("rename", world.base, "red", "rot")
@@ -504,7 +540,8 @@ def test_undo_goes_back_bit_for_bit_as_often_as_there_are_versions(world: World,
     answer = done("undo", world.base)
     assert "Back at version 2 of" in answer.out and "knows 3 classes: blue, green, rot." in answer.out
     assert_same_state(world.base, tmp_path / "second")
-    assert done("undo", world.base, "--json").document() == {"version": 1, "classes": ["blue", "green", "red"]}
+    document = done("undo", world.base, "--json").document()
+    assert document == {"model": str(world.base), "version": 1, "classes": ["blue", "green", "red"]}
     assert_same_state(world.base, tmp_path / "first")
     answer = triphase("undo", world.base)
     assert answer.status == 1 and "nothing to undo" in answer.err
@@ -558,6 +595,24 @@ def test_forget_leaves_nothing_of_a_class_in_the_version_in_use(world: World) ->
     assert set(traces(world.base, '"red"')) & {f"versions/{version.number:06d}.json", "CURRENT"} == set()
     shutil.rmtree(world.one / "red")
     assert done("evaluate", world.base, world.one, "--json").document()["accuracy"] >= 0.9
+
+
+def test_the_accuracy_of_more_is_not_told_of_what_is_left(world: World) -> None:
+    def told() -> tuple[float | None, str]:
+        return done("status", world.base, "--json").document()["accuracy"], done("status", world.base).out
+
+    done("teach", world.base, world.two, "--force")
+    accuracy, text = told()
+    assert accuracy is not None and "on held-out photos of the classes before" in text
+    for deed in (("unteach", world.one / "red" / "1.png"), ("forget", "red"), ("forget", "red", "--everywhere")):
+        done(deed[0], world.base, *deed[1:])
+        accuracy, text = told()
+        assert accuracy is None and "not measured in this version" in text
+        if deed[-1] != "--everywhere":
+            done("undo", world.base)
+            assert told()[0] is not None
+    done("teach", world.base, world.one, "--force")
+    assert told()[0] is not None
 
 
 def test_forget_everywhere_leaves_nothing_of_a_class_under_any_of_its_names(world: World) -> None:
@@ -627,6 +682,16 @@ def test_forget_everywhere_also_cleans_a_history_whose_versions_are_gone(world: 
     assert "red" in (world.base / "history.jsonl").read_text()
     done("forget", world.base, "red", "--everywhere")
     assert "red" not in re.findall(r"[a-z]+", (world.base / "history.jsonl").read_text())
+
+
+def test_a_class_is_looked_up_in_old_versions_without_reading_them(world: World) -> None:
+    done("teach", world.base, world.two, "--force")
+    store = Store(world.base)
+    old = {part.sha256 for part in store.version(1).parts.values()}
+    for lost in old - {part.sha256 for part in store.version().parts.values()}:
+        (world.base / "parts" / f"{lost}.safetensors").unlink()
+    answer = triphase("forget", world.base, "purple", "--everywhere")
+    assert answer.status == 1 and "No class is called 'purple'" in answer.err
 
 
 def test_photos_can_be_untaught_after_a_class_was_forgotten(world: World, tmp_path: Path) -> None:
@@ -786,10 +851,21 @@ def test_a_renamed_class_keeps_what_it_learned(world: World) -> None:
     for new, part in (
         ("blue", "There is a class 'blue' already"),
         ("Unknown", "cannot be called"),
+        ("ｕｎｋｎｏｗｎ", "unlike any class"),
         (" ", "cannot"),
+        (os.fsdecode(b"\xff"), "not valid UTF-8"),
+        ("a/b", "no folder can have a /"),
     ):
         refused = triphase("rename", world.base, "green", new)
         assert refused.status == 1 and part in refused.err
+
+
+@pytest.mark.parametrize("command", [("rename", "café", "tea"), ("forget", "café")])
+def test_a_class_is_found_however_its_accents_are_written(command: tuple[str, ...], world: World) -> None:
+    done("rename", world.base, "red", unicodedata.normalize("NFD", "café"))
+    deed, *names = (unicodedata.normalize("NFD", word) for word in command)
+    classes = done(deed, world.base, *names, "--json").document()["classes"]
+    assert classes == ["blue", "green", *names[1:]]
 
 
 def test_photos_are_taken_back_by_their_content(world: World) -> None:
@@ -828,6 +904,13 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
         (["teach", "new", "one", "--backbone", "lenet"], "No backbone is called 'lenet'"),
         (["teach", "new", "one", "--learner", "ranpac"], "none could be forgotten"),
         (["teach", "new", "one", "--memory", "lots"], "memory is a number of samples"),
+        (
+            ["teach", "new", "one", "--memory", "9" * 400],
+            "memory is at most 1,000,000,000,000,000 samples or bytes",
+        ),
+        (["teach", "new", "one", "--memory", "9" * 5000], "memory is at most"),
+        (["teach", "new", "one", "--memory", "9" * 400 + "GB"], "memory is at most"),
+        (["teach", "new", "one", "--image-size", "60000"], "An image is 1 to 1024 pixels wide and high, not 60000"),
         (["teach", "new", "one", "--max-drop", "2"], "max_drop must be in [0, 1)"),
         (
             ["teach", "new", "one", "--backbone", "small_cnn", "--memory", "2"],
@@ -847,6 +930,7 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
         (["forget", "new", "a"], "new holds no model"),
         (["unteach", "new", "one"], "new holds no model"),
         (["unteach", "base", "one", "nowhere"], "There is no file or folder nowhere"),
+        (["unteach", "base", "pipe"], "pipe is neither a file nor a folder"),
         (["unteach", "base", "two", "test"], "No photo in two and 1 other place was taught to this model"),
     ],
 )
@@ -855,6 +939,7 @@ def test_a_mistake_gets_a_sentence_and_leaves_nothing_behind(
 ) -> None:
     monkeypatch.chdir(world.one.parent)
     Path("broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    os.mkfifo("pipe")
     before = content(world.base)
     answer = triphase(*words)
     assert answer.status == 1 and part in answer.err and answer.out == ""
@@ -898,19 +983,19 @@ def test_a_folder_that_was_renamed_needs_no_more_room(world: World, tmp_path: Pa
 
 
 def test_a_full_disk_gets_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, pattern: str) -> list[Path]:
+    def refuse(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "rglob", refuse)
+    monkeypatch.setattr(os, "walk", refuse)
     answer = triphase("status", world.base)
     assert (answer.status, answer.err) == (1, "error: No space left on device.\n")
 
 
 def test_a_file_that_may_not_be_read_gets_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, pattern: str) -> list[Path]:
-        raise PermissionError(13, "Permission denied", str(self / "parts"))
+    def refuse(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder / "parts"))
 
-    monkeypatch.setattr(Path, "rglob", refuse)
+    monkeypatch.setattr(os, "walk", refuse)
     answer = triphase("status", world.base)
     assert answer.status == 1 and answer.err == f"error: {world.base / 'parts'}: Permission denied.\n"
 
@@ -1013,6 +1098,8 @@ def test_help_begins_with_what_most_people_need() -> None:
     assert all(places) and [p.start() for p in places if p] == sorted(p.start() for p in places if p)
     for command in ("teach", "predict", "evaluate", "classes", "rename", "unteach"):
         assert "MODEL" in done(command, "--help").out
+    for command in ("forget", "unteach"):
+        assert "a later `teach` of it learns" in done(command, "--help").out
 
 
 def test_the_terminal_shows_how_far_a_lesson_is() -> None:

@@ -16,14 +16,16 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from triphase.app import removal
-from triphase.app.lesson import recipe_for
+from triphase.app.directory import Version
+from triphase.app.lesson import KEEP, recipe_for
 from triphase.app.model import Model
+from triphase.app.names import class_name
 from triphase.app.options import Options
 from triphase.app.photos import SIDE, dhash
 from triphase.app.store import Store
 from triphase.data.images import Images, content_ids, resize, square
 from triphase.data.sources.listing import file_digest, ids_from
-from triphase.errors import BadData, InvalidValue
+from triphase.errors import BadData, InvalidValue, Mismatch
 
 Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "NDArray[np.uint8]", Tensor]
 KINDS: dict[str, Any] = {"str": str, "int": int, "bool": lambda name: name == "True", "float": float}
@@ -40,6 +42,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: NDArray[Any]
     n_lessons_: int
     _kind: str
+    _origin: Version | None = None  # the version that was loaded, or saved last
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Pictures, y: Sequence[Any] | NDArray[Any]) -> ContinualClassifier:
         """Start anew and learn one batch."""
-        for name in ("model_", "classes_", "_kind"):
+        for name in ("model_", "classes_", "_kind", "_origin"):
             self.__dict__.pop(name, None)
         return self.partial_fit(X, y)
 
@@ -88,7 +91,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self.model_ = Model.from_state(before)
             raise
         self.model_, self._kind = model, kind
-        self.classes_ = np.array([KINDS[kind](name) for name in model.names])
+        self.classes_ = _values(model.names, kind)
         self.n_lessons_ = model.lessons
         return self
 
@@ -102,11 +105,22 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         best: NDArray[Any] = self.classes_[probabilities.argmax(1).numpy()]
         return np.where(known.numpy(), best.astype(object), "unknown") if unknown else best
 
-    def save(self, directory: Path | str) -> None:
-        """Publish the model as a new version in a directory, where the command line finds it, too."""
-        model = self._fitted()
+    def save(self, directory: Path | str, *, force: bool = False) -> None:
+        """Publish the model as a new version in a directory, where the command line finds it, too.
+
+        A model that lies there must be the one that this one goes on from, unless `force` overrules it.
+        """
+        model, store = self._fitted(), Store(directory)
         info = model.describe() | {"labels": self._kind}
-        Store(directory).publish(model.state_dict(), info, {"event": "saved"})
+        with store.lock():
+            current = store.current()
+            if current is not None and current != self._origin and not force:
+                raise Mismatch(
+                    f"{directory} holds version {current.number}, which this model does not go on from: "
+                    "load it and learn again, save to another place, or save over it with force=True."
+                )
+            self._origin = store.publish(model.state_dict(), info, {"event": "saved"})
+            store.prune(KEEP)
 
     @classmethod
     def load(cls, directory: Path | str) -> ContinualClassifier:
@@ -119,9 +133,10 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classifier.model_ = Model.from_state(state)
         classifier._kind, names = version.info.get("labels", "str"), classifier.model_.names
         try:
-            classifier.classes_ = np.array([KINDS[classifier._kind](name) for name in names])
+            classifier.classes_ = _values(names, classifier._kind)
         except ValueError:  # numbers once, until the command line brought a name
             classifier._kind, classifier.classes_ = "str", np.array(names)
+        classifier._origin = version
         classifier.n_lessons_ = classifier.model_.lessons
         return classifier
 
@@ -176,10 +191,16 @@ def _labels(y: Sequence[Any] | NDArray[Any]) -> tuple[list[str], str]:
     fractions = [value for value in values if isinstance(value, float) and not value.is_integer()]
     if len(kinds) > 1 or not kinds <= KINDS.keys() or fractions:
         raise InvalidValue(f"Labels must be all strings or all whole numbers, got {', '.join(sorted(kinds))}.")
-    names = [str(value) for value in values]
-    if any(name.strip().casefold() == "unknown" for name in names):
-        raise InvalidValue("A class cannot be called 'unknown': that is the answer for images unlike any class.")
-    return names, next(iter(kinds), "str")
+    return [class_name(str(value)) for value in values], next(iter(kinds), "str")
+
+
+def _values(names: list[str], kind: str) -> NDArray[Any]:
+    """Names as labels of a kind again; one that no label of this kind has, such as 05 among numbers, is refused."""
+    values = [KINDS[kind](name) for name in names]
+    for name, value in zip(names, values, strict=True):
+        if str(value) != name or (kind == "float" and not value.is_integer()):
+            raise InvalidValue(f"A class is called {name!r}, which is no {kind}; keep to strings.")
+    return np.array(values)
 
 
 def _images(X: Pictures, size: int) -> Images:

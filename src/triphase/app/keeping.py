@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,9 +12,10 @@ from typing import Any
 import torch
 
 from triphase.app import removal
-from triphase.app.directory import Version
+from triphase.app.directory import Info, Version
 from triphase.app.model import Answer, Model, unknown_classes
-from triphase.app.photos import UNKNOWN, Watch, recognise, scan
+from triphase.app.names import class_name, spelled
+from triphase.app.photos import Watch, recognise, scan
 from triphase.app.store import Store
 from triphase.data.images import Images, printable
 from triphase.errors import BadData, InvalidValue, Mismatch
@@ -130,9 +130,7 @@ def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch =
 
 def rename(path: Path, old: str, new: str) -> Version:
     """Give a class another name; a new version, which `undo` takes back."""
-    new = unicodedata.normalize("NFC", new)  # as folders are read
-    if new.strip().casefold() == UNKNOWN or not new.strip():
-        raise InvalidValue(f"A class cannot be called {new!r}: choose another name.")
+    old, new = spelled(old), class_name(new)
     with _changing(path) as (store, model, version):
         if old not in model.names:
             raise unknown_classes(model.names, old)
@@ -145,6 +143,7 @@ def rename(path: Path, old: str, new: str) -> Version:
 
 def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
     """Take a class out of the version in use, or with `everywhere` out of every version and the history."""
+    name = spelled(name)
     with _changing(path) as (store, model, version):
         if name not in model.names:
             if everywhere and _ever(store, name):
@@ -156,7 +155,7 @@ def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
             return _forget_everywhere(store, name)
         removal.forget(model, name)
         store.discard_work()  # an interrupted lesson holds it, too, and could not be continued
-        return store.publish(model.state_dict(), version.info | model.describe(), {"event": "forgot"})
+        return store.publish(model.state_dict(), _lessened(version.info, model), {"event": "forgot"})
 
 
 def unteach(
@@ -174,9 +173,14 @@ def unteach(
         count = removal.unteach(model, Images.from_files(files, labels, ids, model.size))
         if not model.names:
             raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
-        info = version.info | model.describe()
+        info = _lessened(version.info, model)
         store.discard_work()
         return store.publish(model.state_dict(), info, {"event": "untaught", "images": count}), count
+
+
+def _lessened(info: Info, model: Model) -> Info:
+    """What a version says about itself once something is taken out; the accuracy was measured with it."""
+    return info | model.describe() | {"accuracy": None}
 
 
 def _places(photos: Sequence[Path]) -> str:
@@ -201,7 +205,7 @@ def _forget_everywhere(store: Store, name: str) -> Version:
         model = Model.from_state(state)
         for alias in sorted(gone):
             removal.forget(model, alias)
-        return model.state_dict(), info | model.describe()
+        return model.state_dict(), _lessened(info, model)
 
     def scrubbed(event: dict[str, Any]) -> dict[str, Any]:
         names = {key: None for key in ("old", "new") if event.get(key) in aliases}
@@ -213,7 +217,7 @@ def _forget_everywhere(store: Store, name: str) -> Version:
 
 def _called(store: Store, name: str) -> dict[tuple[str, ...], set[str]]:
     """What to forget where: for each list of classes, those called `name`, and those that became it by renaming."""
-    versions = [store.load(number)[1] for number in store.numbers()]
+    versions = [store.version(number) for number in store.numbers()]
     names = {version.number: tuple(version.info["classes"]) for version in versions}
     parents = {v.number: v.parent for v in versions if v.parent in names}
     renamed = {e["version"]: (e["old"], e["new"]) for e in store.history() if e["event"] == "renamed"}
@@ -240,7 +244,7 @@ def _aliases(store: Store, name: str) -> set[str]:
 def _ever(store: Store, name: str) -> bool:
     """Whether a version that is kept knows the class, or the history tells of it."""
     told = any(name in (*e.get("classes", ()), e.get("old"), e.get("new")) for e in store.history())
-    return told or any(name in store.load(number)[1].info["classes"] for number in store.numbers())
+    return told or any(name in store.version(number).info["classes"] for number in store.numbers())
 
 
 def _files(paths: Sequence[Path], size: int) -> Images:

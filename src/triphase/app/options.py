@@ -16,6 +16,8 @@ LEARNERS: dict[str, type[Anchored] | type[TPC] | type[SLDA] | type[NCM]] = {
     "ncm": NCM,
 }
 SEPARATE = "ranpac"  # known, but its statistics mix all classes: none could be taken out again
+LARGEST = 1024  # pixels: the side of an image
+MOST = 10**15  # samples or bytes
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -39,6 +41,8 @@ class Options:
             )
         if self.learner not in LEARNERS:
             raise InvalidValue(f"No learner is called {self.learner!r} here; there are {', '.join(LEARNERS)}.")
+        if self.image_size is not None and not 1 <= self.image_size <= LARGEST:
+            raise InvalidValue(f"An image is 1 to {LARGEST} pixels wide and high, not {self.image_size}.")
         parse_memory(self.memory)
 
 
@@ -50,6 +54,8 @@ def parse_memory(memory: int | str) -> tuple[int, bool]:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]B|)\s*", str(memory), re.IGNORECASE)
     number = float(match[1]) * UNITS[match[2].upper()] if match else 0
+    if number > MOST:
+        raise InvalidValue(f"memory is at most {MOST:,} samples or bytes; give less.")
     if match is None or number < 1 or (not match[2] and number != int(number)):
         raise InvalidValue(f"memory is a number of samples, or of bytes as in '200MB', got {memory!r}.")
     return int(number), bool(match[2])

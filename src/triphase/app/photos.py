@@ -1,6 +1,5 @@
 """Photos on a disk: which there are, which are alike, and which are kept apart for measuring."""
 
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.app.names import class_name
 from triphase.data.images import Images, decode, decode_pool, printable
 from triphase.data.sources.folder import class_folders, images_below, layout
 from triphase.data.sources.listing import file_digest, ids_from
 from triphase.errors import BadData, InvalidValue
 
-UNKNOWN = "unknown"  # what predict answers for images unlike anything taught
 SIDE = 96  # pixels: photos are compared at this size
 ALIKE = 12  # of the 128 bits of two hashes may differ in one burst; see `near_duplicates`
 AT_ONCE = 32  # files handed to the threads together, so that a huge folder does not fill the memory
@@ -116,6 +115,8 @@ def recognise(
     for place in places:
         if not place.exists():
             raise BadData(f"There is no file or folder {printable(place)}; check the spelling.")
+        if not place.is_dir() and not place.is_file():  # reading a pipe might never end
+            raise BadData(f"{printable(place)} is neither a file nor a folder; give photos, or folders of them.")
         listed += images_below(place)[0] if place.is_dir() else [place]
     found: dict[int, Path] = {}
     for first in range(0, len(listed), AT_ONCE):
@@ -144,7 +145,7 @@ def _list(root: Path) -> tuple[list[_File], list[str]]:
     inner: dict[str, list[str]] = {}  # class folder -> its subfolders, if all its photos are in some
     folders = class_folders(root)
     for folder in folders:
-        name = _class_name(root / folder)
+        name = _class_of(root / folder)
         images, others = images_below(root / folder)
         files += [_File(name, path) for path in images]
         if not images:
@@ -162,19 +163,14 @@ def _list(root: Path) -> tuple[list[_File], list[str]]:
     return files, notes
 
 
-def _class_name(folder: Path) -> str:
-    """The class that a folder stands for, or a reason why it cannot be one."""
+def _class_of(folder: Path) -> str:
+    """The class that a folder stands for."""
     try:
-        folder.name.encode()
-    except UnicodeEncodeError:
-        raise BadData(f"The name of folder {printable(folder)} is not valid UTF-8; rename it.") from None
-    name = unicodedata.normalize("NFC", folder.name)  # macOS stores accents apart from their letters
-    if unicodedata.normalize("NFKC", name).strip().casefold() == UNKNOWN:
+        return class_name(folder.name)
+    except InvalidValue as error:
         raise BadData(
-            f"A class cannot be called {name} ({printable(folder)}): that is the answer for photos unlike any "
-            "class. Rename the folder, or take it away if its photos belong to no class."
-        )
-    return name
+            f"{error} Rename the folder {printable(folder)}, or take it away if its photos belong to no class."
+        ) from None
 
 
 def _look(files: Sequence[_File], taught: Mapping[int, str]) -> list[_File]:

@@ -71,14 +71,26 @@ class Store:
         """The versions that are kept, ascending; those that were undone are among them until pruned."""
         return self.directory.numbers()
 
+    def version(self, number: int | None = None) -> Version:
+        """A version (by default the one in use) without its state, which is not read; or an error."""
+        if number is None:
+            version = self.current()
+            if version is None:
+                raise BadData(f"There is no model in {self.path}; teach it something first.")
+            return version
+        if number not in (kept := self.numbers()):
+            listed = ", ".join(map(str, kept)) or "none"
+            raise InvalidValue(f"{self.path} has no version {number}; those kept: {listed}.")
+        return self.directory.version(number)
+
     def load(self, number: int | None = None) -> tuple[State, Version]:
         """The state of a version (by default the one in use), bit for bit as it was published, or an error."""
         while True:
-            version = self._find(number)
+            version = self.version(number)
             try:
                 return {name: self.directory.part(part.sha256) for name, part in version.parts.items()}, version
             except CorruptState:
-                if self._find(number) == version:  # else a writer has just removed or rewritten it
+                if self.version(number) == version:  # else a writer has just removed or rewritten it
                     raise
 
     def history(self) -> list[Event]:
@@ -124,7 +136,7 @@ class Store:
                 before = Pointer(0, 0, None)
                 self.directory.write_pointer(before)  # from here on, versions without CURRENT mean damage
             number = max([before.highest, *self.numbers()]) + 1
-            parent = self._find(None).parent if instead else before.version or None
+            parent = self.version().parent if instead else before.version or None
             version = Version(number, parent, _now(), info, self._write_parts(state))
             self.directory.write_version(version)
             self._move(number, event)
@@ -132,15 +144,15 @@ class Store:
 
     def way_back(self) -> str:
         """What to tell somebody who wants to be rid of the version in use."""
-        if self._find(None).parent is None:
+        if self.version().parent is None:
             return f"start again: delete {self.path}"
         return f"take it back with: triphase undo {self.path}"
 
     def undo(self) -> Version:
         """Go back to the parent of the version in use."""
-        self._find(None)
+        self.version()
         with self.lock():
-            version = self._find(None)
+            version = self.version()
             if version.parent is None:
                 raise InvalidValue(f"Version {version.number} of {self.path} is the first: nothing to undo.")
             if version.parent not in self.numbers():
@@ -156,9 +168,9 @@ class Store:
         """Remove all but the version in use and its keep - 1 nearest ancestors; the numbers of those removed."""
         if keep < 1:
             raise InvalidValue(f"keep must be at least 1, got {keep}: the version in use is one of those kept.")
-        self._find(None)
+        self.version()
         with self.lock():
-            version = self._find(None)
+            version = self.version()
             kept = [version.number]
             numbers = self.numbers()
             while len(kept) < keep and version.parent is not None and version.parent in numbers:
@@ -183,7 +195,7 @@ class Store:
         lesson in `work` goes, too.
         """
         event = plain(event)
-        self._find(None)
+        self.version()
         with self.lock():
             state, in_use = self.load()
             result = transform(state, plain(in_use.info))
@@ -210,18 +222,6 @@ class Store:
                 pass
             except OSError as error:
                 raise files.cannot_write(self.work, error) from error
-
-    def _find(self, number: int | None) -> Version:
-        """A version by its number, by default the one in use; it is an error that there is none."""
-        if number is None:
-            version = self.current()
-            if version is None:
-                raise BadData(f"There is no model in {self.path}; teach it something first.")
-            return version
-        if number not in (kept := self.numbers()):
-            listed = ", ".join(map(str, kept)) or "none"
-            raise InvalidValue(f"{self.path} has no version {number}; those kept: {listed}.")
-        return self.directory.version(number)
 
     # Writing, with the lock held
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -71,9 +73,8 @@ def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False,
 def status(model: ModelFolder, as_json: JSON = False) -> None:
     """Show what a model knows, what it is made of, and which version is in use."""
     store = keeping.open_store(model)
-    version = store.current()
-    assert version is not None
-    size = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
+    version = store.version()
+    size = _bytes(model)
     document = {
         **version.info,
         "model": str(model),
@@ -93,10 +94,7 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     table.add_row("taught", f"{count(info['taught'], 'photo')} in {count(info['lessons'], 'lesson')}")
     table.add_row("learner", f"{info['learner']}, on {info['backbone']} at {info['image_size']} pixels")
     table.add_row("memory", _memory(info["replay"], memory))
-    if info.get("accuracy") is not None:
-        table.add_row(
-            "accuracy", f"{percent(info['accuracy'])} on held-out photos of the classes before the lesson"
-        )
+    table.add_row("accuracy", _accuracy(info.get("accuracy")))
     table.add_row("on disk", _size(size))
     Console().print(table, highlight=False)
     if document["unfinished"]:
@@ -109,8 +107,7 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
     Accuracies are those of the classes known before a lesson, on held-out photos.
     """
     store = keeping.open_store(model)
-    current, kept, events = store.current(), store.numbers(), store.history()
-    assert current is not None
+    current, kept, events = store.version(), store.numbers(), store.history()
     if as_json:
         print_json({"model": str(model), "version": current.number, "kept": kept, "events": events})
         return
@@ -148,6 +145,7 @@ def undo(model: ModelFolder, as_json: JSON = False) -> None:
     names = version.info["classes"]
     _answer(
         as_json,
+        model,
         version,
         f"Back at version {version.number} of {_when(version.created)}, "
         f"which knows {count(len(names), 'class')}: {_named(names)}.",
@@ -162,7 +160,7 @@ def rename(
 ) -> None:
     """Give a class another name; rename its folder of photos, too."""
     version = keeping.rename(model, old, new)
-    _answer(as_json, version, f"{old} is called {new} in version {version.number}; rename its folder, too.")
+    _answer(as_json, model, version, f"{old} is called {new} in version {version.number}; rename its folder, too.")
 
 
 def forget(
@@ -173,7 +171,10 @@ def forget(
     ] = False,
     as_json: JSON = False,
 ) -> None:
-    """Take a class out of a model: its name, and whatever is stored of its photos."""
+    """Take a class out of a model: its name, and whatever is stored of its photos.
+
+    Take its folder away, too: a later `teach` of it learns those photos again.
+    """
     version = keeping.forget(model, name, everywhere=everywhere)
     stays = "What the network itself has learned from its photos stays, and cannot be told apart."
     older = [number for number in keeping.open_store(model).numbers() if number != version.number]
@@ -183,7 +184,7 @@ def forget(
         text = f"{name} is forgotten in version {version.number}. {stays}"
         if older:
             text += " Older versions still hold the class; --everywhere takes it out of them, too."
-    _answer(as_json, version, text)
+    _answer(as_json, model, version, text)
 
 
 def unteach(
@@ -194,19 +195,32 @@ def unteach(
     skip_bad: SkipBad = False,
     as_json: JSON = False,
 ) -> None:
-    """Take single photos back, such as a batch with wrong labels: by content, wherever they lie now."""
+    """Take single photos back, such as a batch with wrong labels: by content, wherever they lie now.
+
+    Take them out of their folder, too: a later `teach` of it learns them again.
+    """
     with Progress(quiet=as_json) as progress:
         version, taken = keeping.unteach(model, photos, skip_bad=skip_bad, watch=progress.watch)
     text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."
     text += " What the network itself has learned from them stays; older versions still hold them."
-    _answer(as_json, version, text, images=taken)
+    _answer(as_json, model, version, text, images=taken)
 
 
-def _answer(as_json: bool, version: Version, sentence: str, **more: Any) -> None:
+def _answer(as_json: bool, model: Path, version: Version, sentence: str, **more: Any) -> None:
     if as_json:
-        print_json({"version": version.number, "classes": version.info["classes"], **more})
+        print_json({"model": str(model), "version": version.number, "classes": version.info["classes"], **more})
     else:
         say(sentence)
+
+
+def _bytes(folder: Path) -> int:
+    """What lies in a folder, in which a writer may be at work."""
+    size = 0
+    for place, _, names in os.walk(folder):  # not rglob, which fails when a folder vanishes
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += Path(place, name).stat().st_size
+    return size
 
 
 def _table(*columns: str) -> Table:
@@ -245,6 +259,12 @@ def _memory(replay: str, memory: dict[str, int]) -> str:
     kind = "pixels" if replay == "raw" else "features"
     held = f"{memory['samples']:,} of at most {memory['capacity']:,} photos as {kind} ({_size(memory['bytes'])})"
     return f"{held}, {memory['exemplars']:,} of them held out to measure with"
+
+
+def _accuracy(accuracy: float | None) -> str:
+    if accuracy is None:
+        return "not measured in this version"
+    return f"{percent(accuracy)} on held-out photos of the classes before the lesson"
 
 
 def _size(n: int) -> str:

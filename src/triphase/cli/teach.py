@@ -12,7 +12,7 @@ from rich.text import Text
 
 from triphase.app.lesson import KEEP, Outcome, Plan, rehearse
 from triphase.app.lesson import teach as teach_lesson
-from triphase.app.options import LEARNERS, Options
+from triphase.app.options import LEARNERS, Options, parse_memory
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
 from triphase.cli.show import percent, print_json, say
@@ -75,7 +75,7 @@ def teach(
     The new version is published unless it has forgotten too much.
     """
     given = {
-        "memory": int(memory) if memory is not None and memory.isdecimal() else memory,
+        "memory": None if memory is None else _memory(memory),
         "replay": replay,
         "learner": learner,
         "backbone": backbone,
@@ -112,11 +112,17 @@ def teach(
             except KeyboardInterrupt as error:
                 raise Interrupted("Stopped; the same command goes on from here.") from error
     if dry_run:
-        print_json(found.to_json()) if as_json else _print_plan(found)
+        print_json({"model": str(model), **found.to_json()}) if as_json else _print_plan(found)
         return
     print_json({"model": str(model), **outcome.to_json()}) if as_json else _print_outcome(outcome)
     if (outcome.verdict.refused or outcome.unlearned) and not outcome.published:
         raise TriphaseError(_refusal(outcome))
+
+
+def _memory(text: str) -> int | str:
+    """Samples as a number; bytes as they were written."""
+    number, in_bytes = parse_memory(text)
+    return text if in_bytes else number
 
 
 def print_skipped(skipped: list[str]) -> None:
