@@ -394,6 +394,18 @@ def test_reader_of_a_version_that_is_just_removed_gets_the_next_one(tmp_path: Pa
     assert version.number == 3 and same(state, model(3))
 
 
+def test_nothing_is_rewritten_beside_a_version_that_is_damaged(tmp_path: Path) -> None:
+    store = fill(tmp_path, 3)
+    (part,) = {p.sha256 for p in store.version(2).parts.values()} - {
+        p.sha256 for number in (1, 3) for p in store.version(number).parts.values()
+    }
+    (tmp_path / "parts" / f"{part}.safetensors").write_bytes(b"rotten")
+    before = [store.version(number) for number in (1, 2, 3)]
+    with pytest.raises(CorruptState, match="is damaged"):
+        store.rewrite(without_cat, without_name, FORGOT)
+    assert [store.version(number) for number in (1, 2, 3)] == before
+
+
 # Places
 
 

@@ -201,11 +201,13 @@ class Store:
             result = transform(state, plain(in_use.info))
             if result is None:
                 raise InvalidValue(f"Nothing would be left of version {in_use.number}, which is in use.")
+            others = [number for number in self.numbers() if number != in_use.number]
+            for number in others:
+                self.load(number)  # all of them, before any is changed: a damaged one must be restored first
             self.directory.catch_up()
-            for number in self.numbers():
-                if number != in_use.number:
-                    state, version = self.load(number)
-                    self._rewrite_version(version, transform(state, plain(version.info)))
+            for number in others:
+                state, version = self.load(number)
+                self._rewrite_version(version, transform(state, plain(version.info)))
             self._rewrite_history(events)
             self.discard_work()
             version = self._rewrite_version(in_use, result)
