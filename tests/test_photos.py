@@ -8,6 +8,7 @@ import sys
 import unicodedata
 import warnings
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +338,7 @@ def test_large_images_are_decoded_one_after_the_other(tmp_path: Path, monkeypatc
 
 PEAK = """
 import resource, struct, sys
+from functools import partial
 from pathlib import Path
 from PIL import Image, ImageOps
 from triphase.app.photos import scan
@@ -469,6 +471,16 @@ def test_whole_groups_are_kept_within_the_limit(classes: list[list[int]], limit:
 def test_about_a_fifth_of_single_photos_is_kept(n: int, expected: int) -> None:
     held = split_exemplars(torch.arange(n), torch.zeros(n), keys(0, torch.arange(n)), limit=50)
     assert int(held.sum()) == expected
+
+
+def test_what_was_kept_before_counts_in_the_limit() -> None:
+    groups, labels = torch.arange(40), torch.arange(40) % 4
+    split = partial(split_exemplars, groups, labels, keys(0, groups), limit=5)
+    before = split()
+    held = split(kept=[1] * 4 + [2] * 5 + [3] * 9)
+    assert labels[before].bincount().tolist() == [2, 2, 2, 2]
+    assert labels[held].bincount(minlength=4).tolist() == [2, 1, 0, 0]
+    assert torch.equal(held[labels == 0], before[labels == 0])
 
 
 def test_a_large_group_is_drawn_as_often_as_a_small_one() -> None:

@@ -25,7 +25,7 @@ from triphase.learners.protocol import Tick, ignore
 from triphase.models import SplitClassifier, build
 from triphase.randomness import keys
 
-EXEMPLARS = 50  # of a class at most
+EXEMPLARS = 50  # of a class at most, near-copies of them aside
 SHARE = 0.2  # of a class's photos that are kept for measuring
 BATCH = 256
 ENOUGH = 10  # photos of a class from which its labels can be doubted
@@ -96,10 +96,10 @@ class Model:
             return Experience(self.lessons + 1, renamed), after
         groups = near_duplicates(hashes, labels)
         limit = min(EXEMPLARS, max(1, (self.memory.capacity or 0) // len(after) // 4))
-        held = split_exemplars(groups, labels, keys(self.options.seed + 1, images.ids), limit, SHARE)
+        key, slots = keys(self.options.seed + 1, images.ids), self.memory.slots(HELD_OUT)
+        held = split_exemplars(groups, labels, key, limit, SHARE, kept=self.memory["y"][slots].tolist())
         near = torch.zeros_like(held)
         if "hash" in self.memory.columns:
-            slots = self.memory.slots(HELD_OUT)
             alike = near_stored(hashes, labels, self.memory["hash"][slots], self.memory["y"][slots])
             near = whole_groups(alike, groups)
             held = whole_groups(held | alike, groups)

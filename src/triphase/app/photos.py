@@ -303,7 +303,14 @@ def whole_groups(mask: Tensor, groups: Tensor) -> Tensor:
     return torch.isin(groups, groups[mask])
 
 
-def split_exemplars(groups: Tensor, labels: Tensor, keys: Tensor, limit: int, share: float = 0.2) -> Tensor:
+def split_exemplars(
+    groups: Tensor,
+    labels: Tensor,
+    keys: Tensor,
+    limit: int,
+    share: float = 0.2,
+    kept: Sequence[int] = (),  # the classes of photos that were kept before; the limit counts them, too
+) -> Tensor:
     """Which photos are kept for measuring, bool: of each class about `share`, at most `limit`, in whole groups.
 
     Groups are drawn by their members' random keys, so the same photos are always split the same way. A class of
@@ -320,8 +327,9 @@ def split_exemplars(groups: Tensor, labels: Tensor, keys: Tensor, limit: int, sh
         uniform = keys[rows].double() / 2**63
         top = torch.zeros(len(sizes), dtype=torch.double).scatter_reduce(0, member, uniform, "amax") ** sizes
         order = top.argsort(descending=True)
-        target = min(limit, max(1, round(share * len(rows))))
-        chosen = _drawn(sizes[order].tolist(), target, most=min(limit, len(rows) // 2))
+        room = limit - kept.count(label)
+        target = min(room, max(1, round(share * len(rows))))
+        chosen = _drawn(sizes[order].tolist(), target, most=min(room, len(rows) // 2))
         held[rows] = torch.isin(member, order[chosen])
     return held
 
