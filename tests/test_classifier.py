@@ -237,12 +237,35 @@ def test_fit_starts_anew() -> None:
     assert classifier.fit(*pictures([2, 3], n=6)).classes_.tolist() == [2, 3]
 
 
-def test_memory_in_bytes_is_kept(tmp_path: Path) -> None:
-    for replay in ("raw", "latent"):
-        classifier = ContinualClassifier(**(SMALL | {"memory": "30KB", "replay": replay}))
-        classifier.fit(*pictures([0, 1, 2], n=8))
-        memory = classifier.model_.memory
-        assert memory is not None and 0 < memory.nbytes <= 30_000
+@pytest.mark.parametrize(
+    ("classes", "kilobytes", "options"),
+    [
+        (3, 40, {}),
+        (8, 40, {}),  # room for two of each class: half of what is stored are exemplars
+        (8, 200, {}),
+        (8, 80, {"replay": "raw"}),
+        (8, 22, {"learner": "slda"}),
+        (8, 20, {"learner": "tpc"}),
+    ],
+)
+def test_memory_in_bytes_is_kept(classes: int, kilobytes: int, options: dict[str, Any]) -> None:
+    classifier = ContinualClassifier(**(SMALL | options | {"memory": f"{kilobytes}KB"}))
+    for first in (0, classes // 2):
+        classifier.partial_fit(*pictures(list(range(first, classes)), n=8, seed=first))
+        held = classifier.model_.describe()["memory"]
+        assert 0 < held["bytes"] <= 1000 * kilobytes and held["exemplars"] > 0
+    again = Model.from_state(classifier.model_.state_dict())
+    assert again.describe() == classifier.model_.describe()
+
+
+def test_no_class_gets_more_exemplars_over_lessons_than_it_may() -> None:
+    classifier = ContinualClassifier(backbone="small_cnn", image_size=16, learner="ncm", memory=4000)
+    found = []
+    for lesson in range(4):
+        noise = np.random.default_rng(lesson).integers(0, 256, (200, 16, 16, 3), np.uint8)  # no two alike
+        classifier.partial_fit(noise, [0] * 100 + [1] * 100)
+        found.append(classifier.model_.exemplars()[1].bincount().tolist())
+    assert found == [[20, 20], [40, 40], [50, 50], [50, 50]]
 
 
 class OnRows(ContinualClassifier):

@@ -250,9 +250,11 @@ class Model:
         ids, y, stored = self.exemplars()
         self._answered, self.exemplar_right = (ids, torch.empty(0, 0)), torch.empty(0, dtype=torch.bool)
         z = self.latents_of(stored)
-        self._features = ids, self._unchanging(ids, z)
+        f = self._unchanging(ids, z)
+        fit_in = self._room_for(f)
+        self._features = ids[:fit_in], f[:fit_in]
         if len(y):
-            logits, nearness = self.look(z, self._features[1].float() if self._features[1].numel() else None)
+            logits, nearness = self.look(z, f.float() if f.numel() else None)
             self._answered, self.exemplar_right = (ids, logits), logits.argmax(1) == y
             self.temperature = trust.fit_temperature(logits, y)
             columns = self._familiarity(logits, nearness).unbind(1)
@@ -272,6 +274,13 @@ class Model:
             rows[rest] = torch.arange(len(f), len(f) + len(rest))
             f = torch.cat([f, fresh]) if len(f) else fresh
         return f[rows]
+
+    def _room_for(self, f: Tensor) -> int:
+        """How many features of exemplars fit into the bytes that samples leave; the others are computed anew."""
+        number, in_bytes = parse_memory(self.options.memory)
+        if not in_bytes or self.memory is None or f.numel() == 0:
+            return len(f)
+        return max(0, number - self.memory.nbytes) // f[0].nbytes
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -390,7 +399,7 @@ class Model:
         if len(self.exemplar_right) != len(self.exemplars()[0]):
             raise ValueError(f"{len(self.exemplar_right)} answers to {len(self.exemplars()[0])} exemplars")
         ids, f = self._features
-        if len(f) != len(ids) or (len(ids) and not torch.equal(ids, self.exemplars()[0])):
+        if len(f) != len(ids) or not torch.equal(ids, self.exemplars()[0][: len(ids)]):
             raise ValueError(f"{len(f)} features of {len(self.exemplars()[0])} exemplars")
 
     def _make_memory(self) -> Memory | None:
@@ -403,8 +412,8 @@ class Model:
             blank = torch.zeros(1, 3, self.size, self.size, dtype=torch.uint8)
             with torch.no_grad():
                 sample = blank.numel() if store == "raw" else 2 * pack(self.network.encode(blank)).numel()
-            sample += 49  # y, id, key and two hashes of 8 bytes, a split of 1
-            # one in four is an exemplar, of which features of 2 bytes are kept: 2 D, or D
+            sample += 41  # y, id, key and two hashes of 8 bytes, a split of 1
+            # one in four may be an exemplar, of which features of 2 bytes are kept where they fit: 2 D, or D
             features = {"anchored": 2 * self.network.n_features, "slda": self.network.n_features}
             sample += 2 * features.get(self.options.learner, 0) // 4
             number //= sample
