@@ -467,10 +467,10 @@ def test_predict_names_a_class_or_says_unknown(world: World, monkeypatch: pytest
     assert all(0.4 < a["probability"] <= 1 and a["label"] in (a["best"], "unknown") for a in answers)
 
     monkeypatch.setattr(
-        Model, "_familiarity", lambda self, logits, nearness: torch.full((len(logits), 1), torch.inf)
+        Model, "_familiarity", lambda self, logits, nearness: torch.full((len(logits), 2), torch.inf)
     )
     assert re.search(r"100\.png +red +[\d.]+ %\n", done("predict", world.base, photos[0]).out)
-    monkeypatch.setattr(Model, "_familiarity", lambda self, logits, nearness: torch.full((len(logits), 1), -1e30))
+    monkeypatch.setattr(Model, "_familiarity", lambda self, logits, nearness: torch.full((len(logits), 2), -1e30))
     assert re.search(
         r"100\.png +unknown +\(best guess: red, [\d.]+ %\)", done("predict", world.base, photos[0]).out
     )
@@ -774,7 +774,10 @@ def test_a_model_that_stores_no_sample_still_knows_fresh_photos_of_its_classes(
         done("teach", tmp_path / learner, world.one, *SMALL, "--replay", "none", "--learner", learner)
         document = done("evaluate", tmp_path / learner, world.test, "--json").document()
         assert document["taught"] == 0 and document["unknown_rate"] <= 0.5  # it was 1 once
-    done("forget", tmp_path / "slda", "red")  # nothing is left to judge by until the next lesson
+    assert done("status", tmp_path / "slda", "--json").document()["unknown"]
+    answer = done("forget", tmp_path / "slda", "red")  # nothing is left to judge by until the next lesson
+    assert "From now on, no answer is unknown until there is a lesson again." in answer.out
+    assert "no answer is unknown" in done("status", tmp_path / "slda").out
     shutil.rmtree(world.test / "red")
     assert done("evaluate", tmp_path / "slda", world.test, "--json").document()["unknown_rate"] == 0
 

@@ -289,8 +289,10 @@ class Model:
         z = latents(self.network, images)
         logits, nearness = self.look(z)
         known = torch.ones(len(z), dtype=torch.bool)
-        for column, threshold in zip(self._familiarity(logits, nearness).unbind(1), self.thresholds, strict=False):
-            known &= column >= threshold
+        if self.says_unknown:
+            columns = self._familiarity(logits, nearness).unbind(1)
+            for column, threshold in zip(columns, self.thresholds, strict=True):
+                known &= column >= threshold
         return (logits / self.temperature).softmax(1), known
 
     def answers(self, images: Images) -> list[Answer]:
@@ -311,6 +313,11 @@ class Model:
             return stored
         return encode(self.network, len(stored), stored.__getitem__)[:, 0]
 
+    @property
+    def says_unknown(self) -> bool:
+        """Whether there is anything to judge by: not with few photos, nor after `forget` without stored samples."""
+        return any(threshold > -float("inf") for threshold in self.thresholds)
+
     def describe(self) -> dict[str, Any]:
         """What a version says about itself."""
         memory = self.memory
@@ -328,6 +335,7 @@ class Model:
                 "exemplars": len(self.exemplar_right),
             },
             "taught": len(self.taught),
+            "unknown": self.says_unknown,
         }
 
     # --- state --------------------------------------------------------------------------------------------------

@@ -156,7 +156,8 @@ def check_stream(done: Cell, stream: Stream) -> None:
     path, options = done.directory / "report.json", done.options
     if not path.exists() or options.learner == "joint" or options.experiences is not None:
         return
-    if files.read_json(path)["settings"].get("stream") != stream.fingerprint:
+    learned = files.read_json(path).get("settings", {}).get("stream", stream.fingerprint)
+    if learned != stream.fingerprint:
         raise Mismatch(f"{done.directory} was run on other data than these; delete it, or give another --out.")
 
 

@@ -23,6 +23,7 @@ from triphase.cli.teach import FEW, ModelFolder, PhotoFolder, SkipBad, print_ski
 from triphase.data.images import printable
 from triphase.errors import BadData
 
+NEVER_UNKNOWN = "no answer is unknown until there is a lesson again"
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
 
 
@@ -95,6 +96,8 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     table.add_row("learner", f"{info['learner']}, on {info['backbone']} at {info['image_size']} pixels")
     table.add_row("memory", _memory(info["replay"], memory))
     table.add_row("accuracy", _accuracy(info.get("accuracy")))
+    if not info.get("unknown", True):
+        table.add_row("unknown", NEVER_UNKNOWN)
     table.add_row("on disk", _size(size))
     Console().print(table, highlight=False)
     if document["unfinished"]:
@@ -184,6 +187,7 @@ def forget(
         text = f"{name} is forgotten in version {version.number}. {stays}"
         if older:
             text += " Older versions still hold the class; --everywhere takes it out of them, too."
+    text += "" if version.info["unknown"] else f" From now on, {NEVER_UNKNOWN}."
     _answer(as_json, model, version, text)
 
 
@@ -203,6 +207,7 @@ def unteach(
         version, taken = keeping.unteach(model, photos, skip_bad=skip_bad, watch=progress.watch)
     text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."
     text += " What the network itself has learned from them stays; older versions still hold them."
+    text += "" if version.info["unknown"] else f" From now on, {NEVER_UNKNOWN}."
     _answer(as_json, model, version, text, images=taken)
 
 
