@@ -20,16 +20,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from triphase.app import alike
 from triphase.app import photos as photos_module
-from triphase.app.photos import (
-    SIDE,
-    dhash,
-    near_duplicates,
-    near_stored,
-    scan,
-    split_exemplars,
-    whole_groups,
-)
+from triphase.app.alike import SIDE, dhash, near_duplicates, near_stored, split_exemplars, whole_groups
+from triphase.app.photos import scan
 from triphase.data.images import decode, resize
 from triphase.errors import BadData, InvalidValue
 from triphase.randomness import generator, keys
@@ -414,7 +408,7 @@ def test_groups_are_what_links_connect(photos: list[tuple[int, int]], alike: int
 
 
 def test_a_chain_over_many_blocks_is_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(photos_module, "ROWS", 3)
+    monkeypatch.setattr(alike, "ROWS", 3)
     chain = torch.tensor([((1 << n) - 1, (1 << m) - 1) for n in range(60) for m in (n, n + 1)])
     chain = chain[torch.randperm(120, generator=generator(0, "chain"))]
     assert near_duplicates(chain, torch.zeros(120), alike=1).unique().tolist() == [0]

@@ -16,12 +16,12 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from triphase.app import removal
+from triphase.app.alike import SIDE, dhash
 from triphase.app.directory import Version
 from triphase.app.lesson import KEEP, recipe_for
 from triphase.app.model import Model
 from triphase.app.names import class_name
 from triphase.app.options import Options
-from triphase.app.photos import SIDE, dhash
 from triphase.app.store import Store
 from triphase.data.images import Images, content_ids, resize, square
 from triphase.data.sources.listing import file_digest, ids_from

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from triphase.app import familiarity, trust
+from triphase.app.alike import near_duplicates, near_stored, split_exemplars, whole_groups
 from triphase.app.options import LEARNERS, Options, parse_memory
-from triphase.app.photos import near_duplicates, near_stored, split_exemplars, whole_groups
 from triphase.data.feeder import Feeder
 from triphase.data.images import Images
 from triphase.data.latents import encode, features, latents, pack, unpack
