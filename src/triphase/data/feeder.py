@@ -27,6 +27,7 @@ from triphase.models import SplitClassifier
 from triphase.randomness import generator
 
 Depth = Literal["llf", "csf"]
+FEWEST = 8  # images of a minibatch: statistics of fewer, as BatchNorm takes them, can destroy csf
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,11 @@ class Feeder:
         features of a frozen csf in place of z.
         """
         n_mbe, n_mbr, n = self.recipe.n_mbe, self.recipe.n_mbr, len(self._rows)
+        beside = n_mbr if len(self._slots) else 0
 
         def prepare(at: tuple[int, int]) -> _Draw:
             epoch, step = at
-            rows = self._rows[self._shuffled("shuffle", epoch, n)[step * n_mbe : (step + 1) * n_mbe]]
+            rows = self._rows[portion(self._shuffled("shuffle", epoch, n), step, n_mbe, beside)]
             slots = self._replayed((epoch * self.n_mixed + step) * n_mbr, n_mbr)
             return self._draw(rows, slots, epoch, step)
 
@@ -123,7 +125,7 @@ class Feeder:
 
         def prepare(at: tuple[int, int]) -> _Draw:
             epoch, step = at
-            chosen = self._shuffled("consolidate", epoch, len(slots))[:n][step * n_mbe : (step + 1) * n_mbe]
+            chosen = portion(self._shuffled("consolidate", epoch, len(slots))[:n], step, n_mbe)
             return self._draw(nothing, slots[chosen], epoch, step)
 
         return self._serve(steps, prepare, depth)
@@ -316,3 +318,17 @@ class Feeder:
             self._laps = {k: v for k, v in self._laps.items() if k >= lap - 2}
             self._laps[lap] = torch.randperm(size, generator=random)
         return self._laps[lap]
+
+
+def portion(order: Tensor, step: int, size: int, beside: int = 0) -> Tensor:
+    """What a step takes of an epoch: `size` at a time, or equal shares where the last ones would be too few.
+
+    >>> [portion(torch.arange(33), step, 16).numel() for step in range(3)]
+    [11, 11, 11]
+    >>> [portion(torch.arange(33), step, 16, beside=16).numel() for step in range(3)]
+    [16, 16, 1]
+    """
+    n = len(order)
+    if n > size and 0 < n % size < FEWEST - beside:
+        return order.tensor_split(-(-n // size))[step]
+    return order[step * size : (step + 1) * size]
