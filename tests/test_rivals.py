@@ -237,7 +237,7 @@ def test_bic_refuses_to_train_what_its_two_models_share() -> None:
 
 
 def test_bic_stage_2_finds_the_minimum_of_cross_entropy_and_beta() -> None:
-    learner = BiC(tiny_model(), Memory(40), stage2_epochs=400)
+    learner = BiC(tiny_model(), Memory(40), stage2_epochs=800)
     one, two = tiny_stream().experiences
     learner.learn(one, FIRST)
     assert learner.pair.tolist() == [1.0, 0.0] and not learner.corrected  # none for the first experience

@@ -328,7 +328,7 @@ def portion(order: Tensor, step: int, size: int, beside: int = 0) -> Tensor:
     >>> [portion(torch.arange(33), step, 16, beside=16).numel() for step in range(3)]
     [16, 16, 1]
     """
-    n = len(order)
-    if n > size and 0 < n % size < FEWEST - beside:
+    n, last = len(order), len(order) % size
+    if 0 < last < FEWEST - beside <= size < n:
         return order.tensor_split(-(-n // size))[step]
     return order[step * size : (step + 1) * size]
