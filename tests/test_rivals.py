@@ -452,6 +452,18 @@ def test_ranpac_chooses_the_ridge_with_the_least_error_on_a_fifth() -> None:
     assert errors[chosen] <= min(errors.values()) + 1e-9
 
 
+def test_ranpac_goes_on_choosing_until_there_are_enough_images() -> None:
+    draw = torch.Generator().manual_seed(0)
+    f, y = torch.randn(600, 16, generator=draw), torch.arange(600) % 5
+    learner = RanPAC(tiny_model(), n_projected=20)
+    for part in range(6):
+        learner.add(f[part * 100 :][:100], y[part * 100 :][:100])
+        whole = RanPAC(tiny_model(), n_projected=20)
+        whole.add(f[: min(5, part + 1) * 100], y[: min(5, part + 1) * 100])
+        assert learner.ridge == whole.ridge
+        assert (learner.choosing is None) == (part >= 4)
+
+
 @pytest.mark.parametrize("make", [NCM, SLDA, lambda model: RanPAC(model, n_projected=60, ridge=1.0)])
 def test_closed_forms_do_not_depend_on_the_order_or_the_cut_of_experiences(make: Any) -> None:
     images = tiny_images(3)

@@ -1,8 +1,8 @@
 """RanPAC: ridge regression on random projections of features of a frozen network: no gradient, one pass.
 
 McDonnell et al., "RanPAC: Random Projections and Pre-trained Models for Continual Learning", without its optional
-first-session training. The ridge is chosen once, on the first experience, as theirs is on each: classes that come
-one by one give nothing to choose by.
+first-session training. The ridge is chosen on the first images, a first experience or as many as make 500, where
+theirs is on each task: classes that come one by one give nothing to choose by, nor do a handful of images.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from triphase.models import SplitClassifier
 from triphase.randomness import generator
 
 RIDGES = [10.0**k for k in range(-8, 9)]
-CHOOSING = 2000  # images of the first experience that the ridge is chosen on, at most
+CHOOSING = 2000  # images of an experience that the ridge is chosen on, at most
+ENOUGH = 500  # images from which on the ridge stays as it was chosen
 
 
 class RanPAC:
@@ -38,7 +39,7 @@ class RanPAC:
         seed: int = 0,
         pretrained: bool = True,  # False: the network is trained on the first experience
         n_projected: int = 4000,
-        ridge: float | None = None,  # None: chosen on the first experience
+        ridge: float | None = None,  # None: chosen on the first images
     ) -> None:
         if n_projected < 1 or (ridge is not None and ridge <= 0):
             raise InvalidValue(f"n_projected and ridge must be above 0, got {n_projected} and {ridge}.")
@@ -48,6 +49,9 @@ class RanPAC:
         self.known: set[int] = set()
         self.course = Course()
         self.ridge = ridge
+        self.choosing: tuple[Tensor, Tensor] | None = None  # features and classes of the first images, while few
+        if ridge is None:
+            self.choosing = torch.empty(0, model.n_features), torch.empty(0, dtype=torch.long)
         self.P = torch.randn(model.n_features, n_projected, generator=generator(seed, "ranpac"))
         self.G = torch.zeros(n_projected, n_projected)
         self.C = torch.zeros(model.n_classes, n_projected)
@@ -66,8 +70,10 @@ class RanPAC:
     def add(self, f: Tensor, y: Tensor, weight: float = 1.0) -> None:
         """Count features (n, D) of classes y; a weight of -1 takes them out again."""
         h = F.relu(f @ self.P)
-        if self.ridge is None:
-            self.ridge = self._choose(h, y)
+        if self.choosing is not None and weight > 0:
+            f, labels = (torch.cat(pair) for pair in zip(self.choosing, (f, y), strict=True))
+            self.ridge = self._choose(F.relu(f @ self.P), labels)
+            self.choosing = (f, labels) if len(labels) < ENOUGH else None
         n = max(len(self.C), self.model.n_classes, int(y.max()) + 1)
         self.G = torch.addmm(self.G, h.T, h, alpha=weight)
         self.C = longer(self.C, n).index_add(0, y, h, alpha=weight)
@@ -82,6 +88,8 @@ class RanPAC:
         """Everything from which `learn` continues."""
         state = learner_state(self.settings, self.model, None, self.known, self.course)
         state |= {"projection": {"P": self.P}}
+        if self.choosing is not None:
+            state |= {"choosing": dict(zip(("f", "y"), self.choosing, strict=True))}
         return state | {"statistics": {"G": self.G, "C": self.C, "ridge": self.ridge}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -91,6 +99,7 @@ class RanPAC:
             learn_blocks(self.model, llf=False, csf=False)
         self.P, statistics = state["projection"]["P"], state["statistics"]
         self.G, self.C, self.ridge = statistics["G"], statistics["C"], statistics["ridge"]
+        self.choosing = (state["choosing"]["f"], state["choosing"]["y"]) if "choosing" in state else None
         self.W = self._solve()
 
     def _solve(self) -> Tensor:
