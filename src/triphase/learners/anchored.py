@@ -111,8 +111,8 @@ class Anchored:
         self.spreads = tuple(spreads) if spreads else None
 
     def _measure(self, images: Images) -> None:
-        """How far the members' scores lie apart on some images of a lesson."""
-        if len(images) == 0:
+        """How far the members' scores lie apart on some images of a lesson, where that is asked for."""
+        if len(images) == 0 or len(self.tpc.known) >= FEW:
             return
         some = torch.linspace(0, len(images) - 1, min(SAMPLES, len(images))).long()
         z = unpack(latents(self.model, images.select(some)))
