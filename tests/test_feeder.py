@@ -89,7 +89,7 @@ def test_epoch_serves_each_sample_once_beside_exactly_n_mbr_of_replay(
         some = minibatches[epoch * feeder.n_mixed : (epoch + 1) * feeder.n_mixed]
         assert sorted(torch.cat([mb.rows for mb in some]).tolist()) == list(range(n))
         sizes = [mb.n_current for mb in some]
-        if n_mbe + n_mbr < 8 or (sizes[-1] + n_mbr >= 8 and sizes[-1] == n - n_mbe * (feeder.n_mixed - 1)):
+        if n <= n_mbe or n_mbe + n_mbr < 8 or n % n_mbe == 0 or n % n_mbe + n_mbr >= 8:
             assert sizes[:-1] == [n_mbe] * (feeder.n_mixed - 1)  # the last one may be partial
         else:
             assert max(sizes) - min(sizes) <= 1
