@@ -19,20 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recipe import DEPTHS, MEMORY, WEIGHT, Bench, Scores, left_out, measured, reading, together
+from recipe import DEPTHS, FIRST, Bench, Scores, left_out, measured, reading, together
 from torch import Tensor
 from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Anchored, Experience, Memory, Recipe
 from triphase.data.feeder import Feeder
-from triphase.data.latents import share, unpack
-from triphase.learners.anchored import standardised
+from triphase.data.latents import share
+from triphase.learners.anchored import WEIGHT, standardised
 from triphase.learners.depths import SHRINKAGE
 from triphase.learners.protocol import Tick, ignore
 from triphase.maths import normalize_
 from triphase.models import build
 
-FIRST = Recipe(epochs=3, lr=0.03, n_mbe=128, augment="flip")  # as on stream 2 of the comparison
 Change = dict[str, Any]
 VARIANTS: dict[str, tuple[Change, Change]] = {  # of the recipe, and of TPC
     "as chosen": ({}, {}),
@@ -92,27 +91,25 @@ def learned(bench: Bench, recipe: Change, options: Change) -> Scores:
     own = {name: options.pop(name, 0.0) for name in ("averaged", "closed_form", "phase_1")}
     model = build("efficientnet_lite0", bench.stream.n_seen[-1], image_size=96)
     kind = FromClosedForm if own["closed_form"] else ClosedPhaseI if own["phase_1"] else TPC
-    learner = kind(model, Memory(MEMORY), **options)
+    learner = kind(model, Memory(bench.shape.memory), **options)
     helper = Anchored(copy.deepcopy(model), None)  # only its closed form learns
     if isinstance(learner, FromClosedForm):
         learner.weight, learner.anchor = own["closed_form"], helper.anchor.logits
-    first = replace(FIRST, **recipe)
     mean: dict[str, Tensor] = {}
     scores = []
     for experience in bench.stream.experiences:
-        now = first if experience.index == 1 else replace(first, n_mbe=43, n_mbr=213)
+        now = replace(FIRST if experience.index == 1 else bench.shape.rest, **recipe)
         if own["closed_form"]:
             helper.glance(experience, now)
         learner.learn(experience, now)
         state = {k: v.clone() for k, v in model.state_dict().items() if not k.startswith("llf.")}
         mean = {k: torch.lerp(mean[k], v, own["averaged"]) if _may(k, mean, v) else v for k, v in state.items()}
         if experience.index in bench.stream.evaluate_after:
-            n = bench.stream.n_seen[experience.index - 1]
-            z = bench.z_test[bench.stream.test.labels < n]
             if own["averaged"]:
+                n = bench.stream.n_seen[experience.index - 1]
                 mean["head.weight"] = torch.cat([mean["head.weight"][:n], state["head.weight"][n:]])
                 model.load_state_dict(mean, strict=False)
-            scores.append(torch.cat([learner.logits(unpack(part)) for part in z.split(500)])[:, :n])
+            scores.append(bench.says(learner, len(scores)))
             model.load_state_dict(state, strict=False)
     return scores
 
@@ -138,7 +135,7 @@ def main() -> None:
                 scores = learned(bench, recipe, dict(options))
                 line: dict[str, Any] = {"variant": name, "order": order}
                 for who, said in (("TPC", scores), ("both", together(scores, deep, WEIGHT))):
-                    line[who] = dict(zip(("amca", "final"), measured(bench, said), strict=True))
+                    line[who] = dict(zip(("amca", "final"), measured(said, bench.answers), strict=True))
                 print(json.dumps(line), flush=True)
 
 

@@ -1,134 +1,233 @@
-"""What each part of the recipe for practitioners is worth, on classes that its last tables do not use.
+"""Chooses the recipe for practitioners on classes that its last tables do not use; says what each part is worth.
 
-    python benchmarks/recipe.py --data DIR > benchmarks/results/recipe.md      # DIR holds cifar-100-binary/
+    python benchmarks/recipe.py --data DIR --out FOLDER      # DIR holds cifar-100-binary/
 
-Classes 0 to 49 of CIFAR-100 in 21 experiences (10 classes, then 2 at a time), from 100 training images a class that
-the tables of the comparison leave out, tested on 50 more of those. Each member learns once; what they say is then
-put together in different ways, so that rows differ in one thing only. Prints a table: AMCA over 5 points of the
-stream and final accuracy, means over class orders.
+Classes 0 to 49 of CIFAR-100, in images that the tables of the comparison leave out, as two streams: 21 experiences
+of new classes (10, then 2 at a time; 100 images a class, memory of 500), and 61 in which classes come back (10,
+then 5 at a time; 50 images a class, memory of 125), tested on 50 more images a class. Each member learns once and
+what it says is kept in FOLDER, so that the command can be interrupted and given again; members are then put
+together in every way. The rule: the recipe is the candidate with the highest mean of AMCA and final accuracy, over
+both streams and three class orders. Prints it beside candidates that differ from it in one thing;
+FOLDER/candidates.json has all of them, best first.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import sys
-import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Images, Memory, RanPAC, Recipe, SplitClassifier
+from triphase.bench.streams import lessons_with_repetition
 from triphase.data import sources
 from triphase.data.latents import latents, share, unpack
-from triphase.data.streams import Stream, class_incremental, per_class, seeded_order
-from triphase.learners.anchored import WEIGHT
+from triphase.data.streams import Stream, class_incremental, members, per_class, seeded_order, stream
 from triphase.learners.depths import SHRINKAGE, Depths
 from triphase.models import build, linear_head
 
-IN_TABLES, TRAIN, TEST, EVERY, MEMORY = 100, 100, 50, 5, 500
-CLASSES, EXPERIENCES = 50, 21  # the other 50 are for the tables
+IN_TABLES, TEST = 100, 50  # images a class
+CLASSES = 50  # the other 50 are for the tables
 DEPTHS = ("z", "block 1", "block 2", "block 3", "f")
-Scores = list[Tensor]  # after each point of the stream: (test images of the classes so far, classes so far)
+RATES = ("0.03/0.03", "0.1/0.1", "0.01/0.01", "0.03/0.1", "0.03/0.3", "0.1/0.03", "0.1/0.3")  # of head and csf
+SHRINKAGES = (0.05, 0.1, 0.2, 0.3)
+WEIGHTS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)  # of the closed form beside the other member
+Scores = list[Tensor]  # after each point of the stream: (test images, classes so far)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A stream as in the comparison, at half its size."""
+
+    train: int  # images a class
+    memory: int
+    every: int  # experiences between evaluations
+    rest: Recipe
+
+
+FIRST = Recipe(epochs=3, lr=0.03, n_mbe=128, augment="flip")
+SHAPES = {
+    "new": Shape(100, 500, 5, Recipe(epochs=3, lr=0.03, n_mbe=43, n_mbr=213, augment="flip")),
+    "again": Shape(50, 125, 10, Recipe(epochs=3, lr=0.03, n_mbe=31, n_mbr=97, augment="flip")),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """TPC at some rates or RanPAC, beside a closed form with some weight; or one of them alone."""
+
+    member: str | None
+    closed: str | None
+    weight: float = 1.0
+
+    def __str__(self) -> str:
+        member = f"TPC, rates {self.member}" if self.member in RATES else str(self.member)
+        if self.closed is None:
+            return member
+        return f"{member} + {self.weight:g} x {self.closed}" if self.member else self.closed
+
+
+@dataclass(frozen=True)
+class Row:
+    """A candidate and what it reached, in percent."""
+
+    candidate: Candidate
+    amca_new: float
+    final_new: float
+    amca_again: float
+    final_again: float
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Both measures on both streams, and what the rule looks at."""
+        four = (self.amca_new, self.final_new, self.amca_again, self.final_again)
+        return *four, mean(four)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Ablation of the recipe for practitioners.")
+    """Let all members learn, put them together and print what is chosen."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="directory that holds cifar-100-binary/")
-    parser.add_argument("--rates", default="0.03,0.1,0.01", help="of TPC; the first one where rows do not say")
+    parser.add_argument("--out", type=Path, required=True, help="directory for what members say")
     parser.add_argument("--orders", default="100,101,102", help="class orders, not those of the tables")
+    parser.add_argument("--only", choices=list(SHAPES), help="learn one stream, for two processes side by side")
     arguments = parser.parse_args()
-    rates = arguments.rates.split(",")
-    found: dict[str, list[tuple[float, float]]] = {}
-    for order in arguments.orders.split(","):
-        with tempfile.TemporaryDirectory() as folder:
-            share(Path(folder))
-            bench = Bench(left_out(arguments.data, int(order)))
-            for name, scores in combinations(bench, rates).items():
-                found.setdefault(name, []).append(measured(bench, scores))
-        print(f"order {order} done", file=sys.stderr)
-    print(f"lr {rates[0]}, weight {WEIGHT:g}, shrinkage {SHRINKAGE:g} where a row does not say otherwise.\n")
-    print("| | AMCA | final |\n|---|---|---|")
-    for name, values in found.items():
-        print(f"| {name} | " + " | ".join(f"{mean(column):.1f}" for column in zip(*values, strict=True)) + " |")
+    share(arguments.out / "latents")
+    orders = [int(order) for order in arguments.orders.split(",")]
+    found: dict[Candidate, list[tuple[float, float]]] = {}
+    for kind, order in itertools.product([arguments.only] if arguments.only else SHAPES, orders):
+        said, answers = learned(arguments.data, arguments.out / f"{kind}-{order}", kind, order)
+        for candidate in () if arguments.only else candidates(list(said)):
+            found.setdefault(candidate, []).append(measured(combined(candidate, said), answers))
+        print(f"{kind} {order} done", file=sys.stderr)
+    if not arguments.only:
+        rows = sorted((row(who, values) for who, values in found.items()), key=lambda r: -r.values[-1])
+        (arguments.out / "candidates.json").write_text(json.dumps([asdict(r) for r in rows], indent=1))
+        print("| | new classes: AMCA | final | classes come back: AMCA | final | mean |\n|---|---|---|---|---|---|")
+        for r in rows:
+            if shown(r.candidate, rows[0].candidate):
+                name = f"**{r.candidate}**" if r is rows[0] else str(r.candidate)
+                print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in r.values) + " |")
 
 
-def combinations(bench: Bench, rates: Sequence[str]) -> dict[str, Scores]:
-    """The rows of the table."""
-    tpc = {rate: bench.tpc(float(rate)) for rate in rates}
-    rate = rates[0]
-    slda = {"f as it comes": bench.slda(("f",), unit=False), "f": bench.slda(("f",))}
-    slda |= {"z and f": bench.slda(("z", "f")), "every depth": bench.slda(DEPTHS)}
-    slda |= {"every depth as it comes": bench.slda(DEPTHS, unit=False)}
-    deep, ranpac = slda["every depth"], bench.ranpac()
-    rows = {f"TPC, lr {name}": scores for name, scores in tpc.items()}
-    rows |= {"RanPAC": ranpac} | {f"SLDA of {name}": scores for name, scores in slda.items()}
-    rows |= {"RanPAC + SLDA of every depth": together(ranpac, deep, WEIGHT)}
-    rows |= {"TPC + RanPAC": together(tpc[rate], ranpac, WEIGHT)}
-    rows |= {f"TPC + SLDA of {name}": together(tpc[rate], scores, WEIGHT) for name, scores in slda.items()}
-    recipe = "TPC + SLDA of every depth"
-    rows |= {f"{recipe}, lr {name}": together(tpc[name], deep, WEIGHT) for name in tpc if name != rate}
-    rows |= {f"{recipe}, weight {w:g}": together(tpc[rate], deep, w) for w in (1.0, 1.5, 3.0)}
-    for shrinkage in (0.05, 0.2, 0.3):
-        other = bench.slda(DEPTHS, shrinkage=shrinkage)
-        rows[f"{recipe}, shrinkage {shrinkage:g}"] = together(tpc[rate], other, WEIGHT)
-    return rows
+def candidates(names: Sequence[str]) -> list[Candidate]:
+    """Every member alone, and every two of them together that are not both TPC."""
+    adapting, closed = [n for n in names if n in RATES], [n for n in names if n not in RATES]
+    alone = [Candidate(name, None) for name in adapting] + [Candidate(None, name) for name in closed]
+    pairs = itertools.product((*adapting, "RanPAC"), closed, WEIGHTS)
+    return alone + [Candidate(*pair) for pair in pairs if pair[0] != pair[1]]
 
 
-def measured(bench: Bench, scores: Scores) -> tuple[float, float]:
-    """AMCA and final accuracy in percent."""
-    right = [100 * float((s.argmax(1) == y).float().mean()) for s, y in zip(scores, bench.answers, strict=True)]
+def shown(candidate: Candidate, best: Candidate) -> bool:
+    """Whether a candidate is the best, differs from it in one thing, or is one member."""
+    same = (candidate.member == best.member, candidate.closed == best.closed, candidate.weight == best.weight)
+    return None in (candidate.member, candidate.closed) or sum(same) >= 2
+
+
+def combined(candidate: Candidate, said: dict[str, Scores]) -> Scores:
+    """What a candidate says."""
+    member, closed = (said.get(name or "") for name in (candidate.member, candidate.closed))
+    if member is not None and closed is not None:
+        return together(member, closed, candidate.weight)
+    return member or closed or []
+
+
+def row(candidate: Candidate, values: Sequence[tuple[float, float]]) -> Row:
+    """Means over class orders; the first half is of the stream of new classes."""
+    n = len(values) // 2
+    new, again = (tuple(map(mean, zip(*half, strict=True))) for half in (values[:n], values[n:]))
+    return Row(candidate, *new, *again)
+
+
+def measured(scores: Scores, answers: Sequence[Tensor]) -> tuple[float, float]:
+    """AMCA and final accuracy in percent (classes have equally many images)."""
+    right = [100 * float((s.argmax(1) == y).double().mean()) for s, y in zip(scores, answers, strict=True)]
     return mean(right), right[-1]
 
 
-def left_out(data: Path, order: int) -> Stream:
-    """A stream of images, and of classes, that the comparison's last tables do not use: 10 classes, then 2."""
+def learned(data: Path, folder: Path, kind: str, order: int) -> tuple[dict[str, Scores], list[Tensor]]:
+    """What every member says of one stream, and the right answers; what is in the folder is not learned again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    bench = Bench(left_out(data, order, kind), SHAPES[kind])
+    said = {}
+    for name, make in bench.members().items():
+        path = folder / f"{name.replace('/', ' ')}.safetensors"
+        if not path.exists():
+            save_file({str(i): scores.contiguous() for i, scores in enumerate(make())}, path)
+        said[name] = [scores for _, scores in sorted(load_file(path).items(), key=lambda item: int(item[0]))]
+    return said, bench.answers
+
+
+def left_out(data: Path, order: int, kind: str = "new") -> Stream:
+    """A stream of images, and of classes, that the comparison's last tables do not use."""
+    shape = SHAPES[kind]
     train, _, names = sources.cifar100(data)
     left = without(train.resized(96), per_class(train, IN_TABLES))
-    lessons = per_class(left, TRAIN)
-    return class_incremental(
-        lessons,
-        per_class(without(left, lessons), TEST),
-        names,
-        first=10,
-        then=2,
-        order=[c for c in seeded_order(len(names), order) if c < CLASSES],
-        n_experiences=EXPERIENCES,
-        evaluate_after=range(1, EXPERIENCES + 1, EVERY),
-    )
+    lessons = per_class(left, shape.train)
+    test = per_class(without(left, lessons), TEST)
+    classes = [c for c in seeded_order(len(names), order) if c < CLASSES]
+    if kind == "new":
+        points = range(1, 22, shape.every)
+        return class_incremental(
+            lessons, test, names, first=10, then=2, order=classes, n_experiences=21, evaluate_after=points
+        )
+    lessons, test = (images.select(members(images.labels, classes)) for images in (lessons, test))
+    parts = lessons_with_repetition(lessons, names, classes, (61, 10, 5), order)
+    points = range(1, 62, shape.every)
+    return stream(parts, test, names, n_classes=CLASSES, evaluation="all", evaluate_after=points)
 
 
 class Bench:
     """A stream whose latents are computed once, and what each member says at its points."""
 
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.points = [(index, stream.n_seen[index - 1]) for index in stream.evaluate_after]
-        self.answers = [stream.test.labels[stream.test.labels < n] for _, n in self.points]
+    def __init__(self, source: Stream, shape: Shape = SHAPES["new"]) -> None:
+        self.stream, self.shape = source, shape
+        labels, seen = source.test.labels, [source.n_seen[i - 1] for i in source.evaluate_after]
+        everything = source.evaluation == "all"
+        self.tested = [(labels < (CLASSES if everything else n)).nonzero().view(-1) for n in seen]
+        self.answers = [labels[rows] for rows in self.tested]
         model = build("efficientnet_lite0", image_size=96).eval()
-        self.z_test = latents(model, stream.test)
-        self.parts = [at_depths(model.csf, latents(model, e.images)) for e in stream.experiences]
+        self.z_test = latents(model, source.test)
+        self.parts = [at_depths(model.csf, latents(model, e.images)) for e in source.experiences]
         self.test_parts = at_depths(model.csf, self.z_test)
         check = Depths(model.csf, widest=2 * model.n_features).eval()(unpack(self.z_test[:50]))
         assert torch.allclose(check, joined(self.test_parts, DEPTHS, unit=True)[:50], atol=1e-5), "not the recipe's"
 
+    def members(self) -> dict[str, Callable[[], Scores]]:
+        """All that can be put together, TPC under its rates."""
+        found: dict[str, Callable[[], Scores]] = {rates: partial(self.tpc, rates) for rates in RATES}
+        for shrinkage in SHRINKAGES:
+            found[f"SLDA of every depth, shrinkage {shrinkage:g}"] = partial(self.slda, DEPTHS, shrinkage=shrinkage)
+        found["SLDA of every depth as it comes"] = partial(self.slda, DEPTHS, unit=False)
+        found["SLDA of z and f"] = partial(self.slda, ("z", "f"))
+        found["SLDA of f"] = partial(self.slda, ("f",))
+        found["SLDA of f as it comes"] = partial(self.slda, ("f",), unit=False)
+        return found | {"RanPAC": self.ranpac}
+
     def closed(self, learner: SLDA | RanPAC, depths: Sequence[str], unit: bool) -> Scores:
         """What a closed form says that reads csf at some depths."""
-        f_test, y_test, scores = joined(self.test_parts, depths, unit), self.stream.test.labels, []
+        f_test, scores = joined(self.test_parts, depths, unit), []
         for experience, parts in zip(self.stream.experiences, self.parts, strict=True):
             learner.add(joined(parts, depths, unit), experience.images.labels)
             if experience.index in self.stream.evaluate_after:
-                f = f_test[y_test < self.stream.n_seen[experience.index - 1]]
+                f = f_test[self.tested[len(scores)]]
                 if isinstance(learner, SLDA):
                     _, W, b = learner.solution
-                    scores.append(f @ W.T + b)
+                    said = f @ W.T + b
                 else:
-                    scores.append(F.relu(f @ learner.P) @ learner.W.T)
-        return [s[:, :n] for s, (_, n) in zip(scores, self.points, strict=True)]
+                    said = F.relu(f @ learner.P) @ learner.W.T
+                scores.append(said[:, : self.stream.n_seen[experience.index - 1]])
+        return scores
 
     def slda(self, depths: Sequence[str], *, unit: bool = True, shrinkage: float = SHRINKAGE) -> Scores:
         """SLDA over some depths."""
@@ -138,20 +237,22 @@ class Bench:
         """RanPAC over f, as in the comparison."""
         return self.closed(RanPAC(reading(("f",), self.test_parts)), ("f",), unit=False)
 
-    def tpc(self, lr: float) -> Scores:
-        """TPC as on the stream of the comparison."""
-        model = build("efficientnet_lite0", len(self.stream.names), image_size=96)
-        learner = TPC(model, Memory(MEMORY))
-        first = Recipe(epochs=3, lr=lr, n_mbe=128, augment="flip")
-        rest = replace(first, n_mbe=43, n_mbr=213)
-        scores = []
+    def tpc(self, rates: str) -> Scores:
+        """TPC as on the streams of the comparison, with rates of head and csf."""
+        lr, csf_lr = map(float, rates.split("/"))
+        learner = TPC(build("efficientnet_lite0", len(self.stream.names), image_size=96), Memory(self.shape.memory))
+        scores: Scores = []
         for experience in self.stream.experiences:
-            learner.learn(experience, first if experience.index == 1 else rest)
+            recipe = FIRST if experience.index == 1 else self.shape.rest
+            learner.learn(experience, replace(recipe, lr=lr, csf_lr=csf_lr))
             if experience.index in self.stream.evaluate_after:
-                n = self.stream.n_seen[experience.index - 1]
-                z = self.z_test[self.stream.test.labels < n]
-                scores.append(torch.cat([learner.logits(unpack(part)) for part in z.split(500)])[:, :n])
+                scores.append(self.says(learner, len(scores)))
         return scores
+
+    def says(self, learner: TPC, point: int) -> Tensor:
+        """What TPC says at a point of the stream, of the classes seen."""
+        z, n = self.z_test[self.tested[point]], self.stream.n_seen[self.stream.evaluate_after[point] - 1]
+        return torch.cat([learner.logits(unpack(part)) for part in z.split(500)])[:, :n]
 
 
 def at_depths(csf: nn.Module, z: Tensor) -> dict[str, Tensor]:
