@@ -28,7 +28,7 @@ from triphase.learners.tpc import TPC
 from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier, linear_head
 
-WEIGHT = 2.0  # of SLDA's scores beside TPC's
+WEIGHT = 7.0  # of SLDA's scores beside TPC's
 FEW = 10  # classes: below, each image's own scores are too few to be standardised by (of two, only the sign stays)
 SAMPLES = 64  # of a lesson, by which the spread of scores is measured
 
@@ -56,7 +56,7 @@ class Anchored:
         self.anchor = SLDA(self.still, seed=seed, shrinkage=SHRINKAGE)
         self.glanced = 0  # index of the experience that the anchor has learned and TPC has not
         self.spreads: tuple[float, float] | None = None  # of TPC's and of the anchor's scores, in the last lesson
-        self.settings = {**self.tpc.settings, "learner": "anchored"}
+        self.settings = {**self.tpc.settings, "learner": "anchored", "weight": WEIGHT, "shrinkage": SHRINKAGE}
 
     @property
     def known(self) -> set[int]:
