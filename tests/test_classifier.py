@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_array
 
 from triphase import ContinualClassifier
+from triphase.app import removal
 from triphase.app.keeping import forget, rename
 from triphase.app.lesson import KEEP, teach
 from triphase.app.model import Model
@@ -206,6 +207,9 @@ def test_images_that_come_back_are_recognised_and_corrections_are_learned() -> N
     assert classifier.n_lessons_ == 2
     changed = [id_ for id_, label in classifier.model_.taught.items() if label != taught[id_]]
     assert len(changed) == 1
+    classifier.partial_fit(np.stack([x[0], x[0]]), [0, 0])  # corrected back, given twice
+    assert classifier.model_.taught == taught
+    classifier.partial_fit(x, corrected)
     memory = classifier.model_.memory
     assert memory is not None and memory["y"][memory["id"] == changed[0]].tolist() in ([1], [])
 
@@ -357,3 +361,12 @@ def test_a_name_that_no_label_has_makes_strings_of_all(labels: list[Any], name: 
 def test_arrays_that_run_backwards_are_taken(fitted: ContinualClassifier) -> None:
     x = pictures([5], n=2)[0]
     np.testing.assert_array_equal(fitted.predict(x[..., ::-1]), fitted.predict(x[..., ::-1].copy()))
+
+
+@pytest.mark.parametrize("options", [{}, {"replay": "none"}])
+def test_a_model_cut_down_to_few_classes_still_lets_both_members_speak(options: dict[str, Any]) -> None:
+    classifier = ContinualClassifier(**(SMALL | options)).fit(*pictures(list(range(11)), n=4))
+    for name in list(classifier.model_.names)[2:]:
+        removal.forget(classifier.model_, name)
+    x, _ = pictures([0, 1], n=8)
+    assert len(np.unique(classifier.predict_proba(x)[:, 0].round(6))) > 4, "more than who agrees with whom"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -436,3 +436,28 @@ def test_a_bounded_phase_3_draws_so_many_in_full_minibatches() -> None:
     assert [len(s) for s in slots] == [5, 5, 5, 5], "in place of 8 and 2"
     assert len(torch.cat(slots[:2]).unique()) == 10
     assert set(torch.cat(slots[:2]).tolist()) != set(torch.cat(slots[2:]).tolist())
+
+
+@pytest.mark.parametrize("size", [6, 8])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"views": 2}, {"views": 3}),
+        ({"views": 2}, {}),
+        ({"views": 2}, {"augment": "flip"}),
+        ({"views": 2}, {"views": 2, "latents": "off"}),
+        ({"augment": "flip"}, {"views": 2}),
+    ],
+)
+def test_recipes_may_change_between_experiences(first: dict[str, Any], then: dict[str, Any], size: int) -> None:
+    model = frozen_model()
+    pixels = torch.randint(256, (24, 3, size, size), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    images, memory = Images.from_array(pixels, torch.arange(24) % 4), Memory(6, seed=0)
+    for index, changes in enumerate([first, then, first], start=1):
+        lesson = Experience(index, images.select(torch.arange(8) + 8 * (index - 1)))
+        recipe = replace(Recipe(n_mbe=4, n_mbr=3, augment="crop"), **changes)
+        feeder = Feeder(model, lesson, memory, recipe, seed=SEED)
+        assert all(mb.z.shape[1:] == (6, 6, 6) for mb in served(feeder, 1))
+        feeder.remember()
+        assert all(mb.z.shape[1:] == (6, 6, 6) for mb in feeder.balanced(grid(1, feeder.n_balanced)))
+        assert len(memory) == 6

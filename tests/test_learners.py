@@ -1,5 +1,6 @@
 """Every learner passes the public check-suite; equal conditions really are equal."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,7 @@ from triphase import (
     joint,
     testing,
 )
+from triphase.data.feeder import Feeder
 from triphase.errors import InvalidValue
 from triphase.testing import REST, check_learner, tiny_model, tiny_stream
 
@@ -93,16 +95,45 @@ class Guesser(FineTune):
         return super().logits(z).nan_to_num(neginf=0.0)
 
 
+class Amnesiac(NCM):
+    """A closed form that keeps its sums out of what it loads."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        sums, n = self.sums, self.n
+        super().load_state_dict(state)
+        self.sums, self.n = sums, n
+
+
+class Gambler(NCM):
+    """A closed form that draws from torch's global generator."""
+
+    def learn(self, *args: Any) -> None:
+        super().learn(*args)
+        self.sums += torch.rand(self.sums.shape)
+
+
+class Waker(SLDA):
+    """A learner whose evaluation ends in training mode, frozen blocks included."""
+
+    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
+        said = super().logits(z, f)
+        self.model.csf.train()
+        return said
+
+
 @pytest.mark.parametrize(
     ("broken", "check", "complaint"),
     [
+        (Amnesiac, testing.check_resumed_equals_uninterrupted, "the end differs: scores"),
+        (Gambler, testing.check_same_seed_same_weights, "same seed differ: scores"),
+        (Waker, testing.check_logits_leave_the_learner_alone, "mode of the model or of a part"),
         (Forgetful, testing.check_resumed_equals_uninterrupted, "continued after step"),
         (Meddler, testing.check_frozen_llf_does_not_move, "llf moved"),
         (Guesser, testing.check_any_experience_is_accepted, "never learned but have a score"),
     ],
 )
 def test_the_check_suite_catches_broken_learners(
-    broken: type[FineTune], check: Callable[[testing.Make], None], complaint: str
+    broken: testing.Make, check: Callable[[testing.Make], None], complaint: str
 ) -> None:
     assert check in testing.CHECKS
     with pytest.raises(AssertionError, match=complaint):
@@ -119,6 +150,41 @@ def test_joint_on_a_growing_memory_equals_joint_on_everything_at_once() -> None:
     assert grown.known == at_once.known == {0, 1, 2}
     for name, tensor in at_once.model.state_dict().items():
         assert torch.equal(tensor, grown.model.state_dict()[name]), name
+
+
+def test_joint_goes_on_from_its_first_weights_whatever_network_it_is_loaded_into() -> None:
+    one, two = tiny_stream().experiences
+    learner = Joint(tiny_model(), Memory(None))
+    learner.learn(one, REST)
+    other = tiny_model()
+    for parameter in other.csf.parameters():
+        parameter.data += 1
+    again = Joint(other, Memory(None))
+    again.load_state_dict(copy.deepcopy(learner.state_dict()))
+    for each in (learner, again):
+        each.learn(two, REST)
+    for name, tensor in learner.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("name", ["joint-cumulative", "replay", "tpc", "ar1", "bic", "derpp"])
+def test_held_out_images_are_never_trained_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: set[int] = set()
+    original = Feeder._draw
+
+    def spy(self: Feeder, rows: Tensor, slots: Tensor, *rest: Any) -> Any:
+        trained.update(self.experience.images.ids[rows].tolist())
+        if self.memory is not None:
+            trained.update(self.memory["id"][slots].tolist())
+        return original(self, rows, slots, *rest)
+
+    monkeypatch.setattr(Feeder, "_draw", spy)
+    learner, apart = MAKERS[name](tiny_model(), Memory(24, seed=0)), set()
+    for experience in tiny_stream().experiences:
+        held_out = torch.arange(len(experience.images)) % 4 == 0
+        apart |= set(experience.images.ids[held_out].tolist())
+        learner.learn(replace(experience, held_out=held_out), REST)
+    assert trained and not trained & apart
 
 
 @pytest.mark.parametrize("make", [TPC, FineTune])

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 
+from triphase import TPC, FineTune, Memory, Recipe, run
 from triphase.bench import paper
 from triphase.bench.figures import colour_of, curves, svg
 from triphase.bench.finished import Run
@@ -31,6 +32,7 @@ from triphase.bench.side_tables import ablation, all_tables, class_records, diff
 from triphase.bench.tables import METRICS, Cell, Table, compared
 from triphase.cli.report import report as report_command
 from triphase.errors import BadData, CorruptState, Mismatch
+from triphase.testing import tiny_model, tiny_stream
 
 AMCA, FINAL, TIME, FORGETTING, MEMORY = METRICS
 RECIPE: dict[str, Any] = {
@@ -415,6 +417,21 @@ def test_unequal_conditions_are_told(tmp_path: Path) -> None:
     assert "Unequal conditions: AR1 has rest.epochs 9." in note and "Fine-tuning" not in note
 
 
+def test_another_normalisation_and_another_weight_decay_are_told(tmp_path: Path) -> None:
+    runs = [make("tpc", 0.5), make("ar1", 0.5, norm="brn"), make("bic", 0.5, rest={"weight_decay": 0.05})]
+    (note,) = departures(gather([write(tmp_path, *runs)]))
+    assert "AR1 has norm brn." in note and "BiC has rest.weight_decay 0.05." in note
+
+
+def test_what_perfect_learning_would_reach_is_told_where_it_is_not_everything(tmp_path: Path) -> None:
+    report = make("tpc", 0.5)
+    assert "Perfect learning" not in " ".join(conditions(gather([write(tmp_path / "a", report)])))
+    report.evaluation, report.n_seen = "all", [1, len(report.names)]
+    report.accuracy = [[0.5] * len(report.names)] * 2
+    (note,) = conditions(gather([write(tmp_path / "b", report)]))
+    assert f"AMCA of {50 + 50 / len(report.names):.1f} %" in note
+
+
 # Paired differences
 
 
@@ -591,3 +608,10 @@ def test_the_command_answers_with_one_document_or_a_table(tmp_path: Path, monkey
     assert ar1["mean"] == pytest.approx(40) and ar1["ratio_to_tpc"] == pytest.approx(0.8)
     answer = CliRunner().invoke(app, [str(runs), "--out", str(out)])
     assert answer.exit_code == 0 and "not run" in answer.output and "report.html" in answer.output
+
+
+def test_runs_over_a_stream_of_ones_own_are_compared(tmp_path: Path) -> None:
+    for name, learner in (("tpc", TPC(tiny_model(), Memory(12))), ("ft", FineTune(tiny_model()))):
+        run(learner, tiny_stream(), first=Recipe(epochs=3, lr=0.01, n_mbe=8), out=tmp_path / name)
+    write_report([tmp_path], tmp_path / "report")
+    assert "stream " in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")

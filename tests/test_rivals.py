@@ -34,6 +34,7 @@ from triphase.errors import CorruptState, InvalidValue
 from triphase.learners import anchored
 from triphase.learners.protocol import Step
 from triphase.models import linear_head
+from triphase.models.batchrenorm import BatchRenorm2d
 from triphase.randomness import generator, keys
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
@@ -90,6 +91,18 @@ def test_ar1_without_replay_leaves_csf_alone_after_the_first_experience() -> Non
     assert all(torch.equal(csf[name], tensor) for name, tensor in learner.model.csf.state_dict().items())
     assert torch.equal(learner.model.head.weight[0], first)  # class 0 was absent: its consolidated row stays
     assert learner.model.head.weight[2].abs().sum() > 0
+
+
+def test_ar1_lets_batch_renormalisation_hardly_move_after_the_first_experience() -> None:
+    model, layer = tiny_model(), BatchRenorm2d(16)
+    model.csf = nn.Sequential(
+        *(layer if isinstance(part, nn.BatchNorm2d) else part for part in model.csf.children())
+    )
+    learner, rates = AR1(model, Memory(12)), []
+    for experience in tiny_stream().experiences:
+        learner.learn(experience, REST)
+        rates.append(round(float(layer.momentum), 7))
+    assert rates == [0.01, 5e-5]
 
 
 # --- DER++ ----------------------------------------------------------------------------------------------------
@@ -297,6 +310,23 @@ def test_bic_validates_inside_the_budget_on_samples_it_never_trained_on(monkeypa
         assert len(learner.memory.slots(TRAIN)) + len(held) == len(learner.memory)
 
 
+def test_bic_stores_all_that_it_holds_out_however_many_classes_arrive_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    images, held_out = tiny_images(n_classes=13, per_class=8), []
+    learner = BiC(tiny_model(13), Memory(60))
+    original = BiC._hold_out
+
+    def spy(self: BiC, experience: Experience, *rest: int) -> Tensor:
+        held_out.append(experience.images.ids[original(self, experience, *rest)])
+        return original(self, experience, *rest)
+
+    monkeypatch.setattr(BiC, "_hold_out", spy)
+    for index, rows in enumerate([images.labels == 0, images.labels > 0], start=1):
+        learner.learn(Experience(index, images.select(rows.nonzero().view(-1))), FIRST if index == 1 else REST)
+    assert len(held_out[1]) and torch.isin(held_out[1], learner.memory["id"]).all()
+
+
 @pytest.mark.parametrize("make", [BiC, DERpp])
 def test_rivals_that_live_by_replay_refuse_to_go_without(make: Any) -> None:
     with pytest.raises(InvalidValue, match="give it a memory"):
@@ -394,7 +424,7 @@ def test_anchored_is_tpc_and_discriminant_analysis_of_the_untouched_network_at_e
     means = np.stack([features[labels == c].mean(0) for c in range(3)])
     within = (features - means[labels]).T @ (features - means[labels]) / len(features)
     D = len(within)
-    precision = np.linalg.inv(0.9 * within + 0.1 * np.trace(within) / D * np.eye(D))
+    precision = np.linalg.inv(0.7 * within + 0.3 * np.trace(within) / D * np.eye(D))
 
     def members(images: Images) -> tuple[np.ndarray, np.ndarray]:
         away = depths(images)[:, None] - means
@@ -407,7 +437,7 @@ def test_anchored_is_tpc_and_discriminant_analysis_of_the_untouched_network_at_e
     ]
     standard = [(a - a.mean(1, keepdims=True)) / spread for a, spread in zip(both, spreads, strict=True)]
     discriminant = both[1]
-    np.testing.assert_allclose(scores(learner), standard[0] + 2 * standard[1], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(scores(learner), standard[0] + 7 * standard[1], rtol=1e-3, atol=1e-3)
     said = scores(alone)
     np.testing.assert_allclose(
         said - said.mean(1, keepdims=True), discriminant - discriminant.mean(1, keepdims=True), rtol=1e-3, atol=1e-3
@@ -423,6 +453,11 @@ def test_of_two_classes_both_members_have_a_say_and_images_differ_in_confidence(
     assert len(said.unique()) > len(said) // 2, "more than agreement and disagreement"
     learner.model.head.weight.data *= 100  # TPC shouts
     assert torch.equal(learner.logits(z).argmax(1), learner.tpc.logits(z).argmax(1))
+
+
+def test_anchored_lives_where_its_network_does() -> None:
+    learner = Anchored(tiny_model().to("meta"), Memory(12))
+    assert learner.still.device.type == "meta"
 
 
 def test_ranpac_is_ridge_regression_on_random_features() -> None:

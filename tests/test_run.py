@@ -18,7 +18,7 @@ from triphase import state as files
 from triphase.bench.run import Event, Report
 from triphase.data.images import Images
 from triphase.data.streams import Experience, Stream, class_incremental, joint
-from triphase.errors import CorruptState, Interrupted, InvalidValue, Mismatch
+from triphase.errors import BadData, CorruptState, Interrupted, InvalidValue, Mismatch
 from triphase.learners import Joint, Learner, Step, Tick, course
 from triphase.models import linear_head
 from triphase.state import Checkpoint
@@ -134,6 +134,19 @@ def test_a_fixed_test_set_counts_unseen_classes_as_wrong() -> None:
     assert report.accuracy[0] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     assert report.curve == pytest.approx([2 / 6, 4 / 6, 1.0])
     assert report.amca == pytest.approx(report.ceiling) == pytest.approx(2 / 3)
+
+
+def test_rows_of_the_head_beyond_the_classes_do_not_lower_the_ceiling() -> None:
+    stream = replace(tiny_stream(), evaluation="all")
+    reports = [run(FineTune(tiny_model(n)), stream, first=RECIPE) for n in (4, 10)]
+    assert reports[0].ceiling == reports[1].ceiling > 0.5
+
+
+def test_an_evaluation_without_a_single_image_is_refused_beforehand() -> None:
+    stream = tiny_stream()
+    late = stream.test.select((stream.test.labels == 2).nonzero().view(-1))
+    with pytest.raises(BadData, match="no test image of the classes that have been seen after experience 1"):
+        run(Refusing(3), replace(stream, test=late), first=RECIPE)
 
 
 def test_perfect_learning_of_core50_41_scores_60_percent() -> None:

@@ -36,6 +36,7 @@ from triphase.bench.sweep import Sweep, grid
 from triphase.cli.bench import bench
 from triphase.cli.board import Board
 from triphase.cli.options import overriding, parse_sets
+from triphase.cli.sweep import _check_data
 from triphase.errors import BadData, InvalidValue, Mismatch
 
 FOUR = ("tpc", "ar1", "bic", "derpp")
@@ -236,6 +237,22 @@ def test_a_column_that_is_the_full_algorithm_is_left_out(base: Options, gone: st
     plan = Ablation(OUT, (name,), {name: 0.1}, (1,), base, "replay", more=True)
     shown = plan.document({}, {})["benchmarks"][name]["replay"]["columns"]
     assert gone not in shown and (new is None or new in shown) and len(plan.cells({})) == len(shown)
+
+
+def test_one_order_is_summed_up_by_what_was_chosen_on_it() -> None:
+    plan = Sweep(OUT, ("digits-5",), ("tpc",), (0,))
+    results = {cell: Result(i / 10, i / 20, 1.0) for i, cell in enumerate(plan.cells({}), start=1)}
+    entry = plan.document(results, {})["benchmarks"]["digits-5"]["tpc"]
+    assert entry["amca"]["mean"] == max(r.amca for r in results.values()) and not entry["tests"]
+
+
+def test_a_finished_sweep_is_not_gone_on_with_over_other_data(tmp_path: Path) -> None:
+    plan = Sweep(tmp_path, ("digits-5",), ("ncm",), (0, 1), Options(per_class=9))
+    (cell,) = plan.cells({})
+    files.make_directory(cell.directory)
+    files.write_json(cell.directory / "report.json", {"settings": {"stream": "of other data"}})
+    with pytest.raises(Mismatch, match="other data"):
+        _check_data(plan, Path())
 
 
 def test_a_run_over_other_data_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """TPC against Algorithm 1: what moves in which phase, and a whole run against a plain re-derivation."""
 
+import copy
 import warnings
 from dataclasses import replace
 from typing import Any, Literal
@@ -143,7 +144,8 @@ def test_fewer_than_three_epochs_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"t": 1.5}, {"t": -0.1}, {"s": 0.0}, {"w_bc": -1.0}, {"bc": "sometimes"}, {"masking": "some"}]
+    "options",
+    [{"t": 1.5}, {"t": -0.1}, {"s": 0.0}, {"w_bc": -1.0}, {"eps": 0.0}, {"bc": "sometimes"}, {"masking": "some"}],
 )
 def test_options_outside_their_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match=f"^{next(iter(options))} must"):
@@ -269,3 +271,19 @@ def test_live_momentum_does_not_move_known_rows_in_phase_1(reset: Any) -> None:
             assert torch.equal(learner.model.head.weight[:2], known)
 
     learner.learn(tiny_stream().experiences[1], RECIPE, tick)
+
+
+def test_a_loaded_state_without_a_teacher_leaves_none_behind() -> None:
+    learner = TPC(tiny_model(), Memory(12), distill=1.0)
+    one, two = tiny_stream().experiences
+    learner.learn(one, FIRST)
+    state = copy.deepcopy(learner.state_dict())
+
+    def stop(step: Step) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learner.learn(two, REST, stop)
+    assert "teacher" in learner.state_dict()
+    learner.load_state_dict(state)
+    assert "teacher" not in learner.state_dict()

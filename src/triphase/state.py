@@ -138,6 +138,8 @@ def locked(directory: Path) -> Iterator[None]:
     with file:
         try:
             _lock(file.fileno())
+            if not os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
+                raise OSError("the directory was deleted and made anew")
         except OSError as error:
             raise Busy(f"Another process is at work in {directory}; wait for it, or give another path.") from error
         yield
@@ -318,6 +320,7 @@ def _lock(descriptor: int) -> None:
     if sys.platform == "win32":
         import msvcrt
 
+        os.lseek(descriptor, 0, os.SEEK_SET)  # the byte that is locked is the one at hand
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
     else:
         import fcntl

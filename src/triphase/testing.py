@@ -22,11 +22,12 @@ from triphase.data.latents import latents, unpack
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience, Stream, stream
-from triphase.learners.protocol import Learner, Step
+from triphase.learners.protocol import Learner, Step, Tick, ignore
 from triphase.models import Normalize, SplitClassifier, linear_head
 from triphase.randomness import generator
 
 Make = Callable[[SplitClassifier, Memory], Learner]
+Place = tuple[int, str, int, int]  # experience, phase, epoch, step
 
 FIRST = Recipe(epochs=3, lr=0.02, n_mbe=8, augment="flip")
 REST = Recipe(epochs=3, lr=0.02, n_mbe=8, n_mbr=8, augment="flip")
@@ -43,42 +44,45 @@ def check_learner(make: Make) -> None:
 
 
 def check_same_seed_same_weights(make: Make) -> None:
-    """Two learners with the same seed end with the same weights, whatever torch's global generator does."""
+    """Two learners with the same seed end with the same weights and scores, whatever torch's generator does."""
     ends = []
     for global_seed in (1, 2):
         learner = make(tiny_model(), Memory(12, seed=0))
         torch.manual_seed(global_seed)
         for experience in tiny_stream().experiences:
             _learn(learner, experience)
-        ends.append(_weights(learner))
+        ends.append(_end(learner))
     _assert_equal(ends[0], ends[1], "two runs with the same seed differ")
 
 
 def check_resumed_equals_uninterrupted(make: Make) -> None:
-    """Killed after any of several steps and continued from a saved state, it ends bit for bit the same.
+    """Killed after any step of any experience and continued from a saved state, it ends bit for bit the same.
 
     It does what was left to do, and nothing twice.
     """
     experiences = tiny_stream().experiences
     learner = make(tiny_model(), Memory(12, seed=0))
-    _learn(learner, experiences[0])
-    before = _through_disk(learner.state_dict())
-    snapshots: list[dict[str, Any]] = [before]
-    places: list[tuple[str, int, int]] = []
+    snapshots: list[tuple[int, int, dict[str, Any]]] = []  # experience, steps taken in all, state
+    places: list[Place] = []
+    for experience in experiences:
+        snapshots.append((experience.index, len(places), _through_disk(learner.state_dict())))
 
-    def watch(step: Step) -> None:
-        snapshots.append(_through_disk(learner.state_dict()))
-        places.append(_place(step))
+        def watch(step: Step, index: int = experience.index) -> None:
+            places.append(_place(index, step))
+            snapshots.append((index, len(places), _through_disk(learner.state_dict())))
 
-    _learn(learner, experiences[1], watch)
-    expected = _weights(learner)
-    for k, snapshot in enumerate(snapshots):
+        _learn(learner, experience, watch)
+    expected = _end(learner)
+    for index, taken, snapshot in snapshots:
+        where = f"continued after step {taken}, in experience {index}"
         again = make(tiny_model(), Memory(12, seed=0))
         again.load_state_dict(snapshot)
-        left: list[tuple[str, int, int]] = []
-        _learn(again, experiences[1], lambda step, left=left: left.append(_place(step)))  # type: ignore[misc]
-        assert left == places[k:], f"continued after step {k}, it took the steps {left} instead of {places[k:]}"
-        _assert_equal(_weights(again), expected, f"continued after step {k}, the end differs")
+        left: list[Place] = []
+        for experience in experiences[index - 1 :]:
+            i = experience.index
+            _learn(again, experience, lambda step, i=i, left=left: left.append(_place(i, step)))  # type: ignore[misc]
+        assert left == places[taken:], f"{where}, it took the steps {left} instead of {places[taken:]}"
+        _assert_equal(_end(again), expected, f"{where}, the end differs")
 
 
 def check_experience_is_not_mutated(make: Make) -> None:
@@ -125,10 +129,11 @@ def check_logits_leave_the_learner_alone(make: Make) -> None:
     """Evaluating changes no weight, no statistic and no mode."""
     learner = make(tiny_model(), Memory(12, seed=0))
     _learn(learner, tiny_stream().experiences[0])
-    before, mode = copy.deepcopy(_weights(learner)), learner.model.training
+    before, modes = copy.deepcopy(_weights(learner)), [part.training for part in learner.model.modules()]
     first, second = _scores(learner), _scores(learner)
     assert torch.equal(first, second), "two evaluations differ"
-    assert learner.model.training == mode, "logits() changed the mode of the model"
+    after = [part.training for part in learner.model.modules()]
+    assert after == modes, "logits() changed the mode of the model or of a part of it"
     _assert_equal(_weights(learner), before, "logits() changed the model")
 
 
@@ -185,16 +190,12 @@ def tiny_model(n_classes: int = 4) -> SplitClassifier:
     return SplitClassifier(llf, csf, linear_head(16, n_classes), image_size=6)
 
 
-def _learn(learner: Learner, experience: Experience, tick: Callable[[Step], None] | None = None) -> None:
-    recipe = FIRST if experience.index == 1 else REST
-    if tick is None:
-        learner.learn(experience, recipe, lambda step: None)
-    else:
-        learner.learn(experience, recipe, tick)
+def _learn(learner: Learner, experience: Experience, tick: Tick = ignore) -> None:
+    learner.learn(experience, FIRST if experience.index == 1 else REST, tick)
 
 
-def _place(step: Step) -> tuple[str, int, int]:
-    return step.phase, step.epoch, step.step
+def _place(index: int, step: Step) -> Place:
+    return index, step.phase, step.epoch, step.step
 
 
 def _through_disk(state: dict[str, Any]) -> dict[str, Any]:
@@ -207,6 +208,10 @@ def _through_disk(state: dict[str, Any]) -> dict[str, Any]:
 
 def _weights(learner: Learner) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}
+
+
+def _end(learner: Learner) -> dict[str, Tensor]:
+    return {**_weights(learner), "scores of the test images": _scores(learner)}
 
 
 def _scores(learner: Learner) -> Tensor:

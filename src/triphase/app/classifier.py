@@ -172,7 +172,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             other = first.setdefault(id_, row)
             if labels[other] != label:
                 raise BadData(f"Images {other} and {row} are the same with labels {labels[other]} and {label}.")
-            if id_ in model.taught and model.names[model.taught[id_]] != label:
+            if other == row and id_ in model.taught and model.names[model.taught[id_]] != label:
                 moved.append(row)
         if moved:
             removal.unteach(model, images.select(torch.tensor(moved)))

@@ -183,12 +183,12 @@ def teach(
     _check(max_drop, keep)
     given = asdict(options) if isinstance(options, Options) else dict(options or {})
     store, new = Store(path), not path.exists()
-    try:
-        with store.lock(), recalling():
+    with store.lock(), recalling():
+        try:
             return _Lesson(store, photos, given, max_drop, force, quick, skip_bad, keep, watch).go()
-    finally:
-        if new and [file.name for file in path.glob("*")] == ["LOCK"]:  # what was refused leaves nothing behind
-            shutil.rmtree(path)
+        finally:
+            if new and [file.name for file in path.glob("*")] == ["LOCK"]:  # what was refused leaves nothing behind
+                shutil.rmtree(path, ignore_errors=True)  # where open files cannot be deleted, LOCK stays
 
 
 class _Lesson:

@@ -16,11 +16,13 @@ from triphase.data.images import Images
 from triphase.data.latents import features, latents
 from triphase.data.memory import TRAIN
 from triphase.learners import NCM, SLDA, Anchored
+from triphase.learners.anchored import some
 
 
 def forget(model: Model, name: str) -> None:
     """Take a class out of everything that is stored by class."""
     _take_out(model, name)
+    _measure(model)
     model.fit()
 
 
@@ -52,6 +54,7 @@ def unteach(model: Model, images: Images) -> int:
     gone = [model.names[label] for label in labels.unique().tolist() if label not in left]
     for name in gone:
         _take_out(model, name)
+    _measure(model)
     model.fit()
     return len(rows)
 
@@ -89,6 +92,13 @@ def _drop_rows(model: Model, stays: list[int]) -> None:
         member.known = {new for new, label in enumerate(stays) if label in member.known}
         if isinstance(member, (SLDA, NCM)):
             member.sums, member.n = member.sums[stays], member.n[stays]
+
+
+def _measure(model: Model) -> None:
+    """The members' scores lie otherwise apart where classes are gone; few classes are standardised by that."""
+    slots = model.memory.slots(TRAIN) if model.memory is not None else torch.empty(0)
+    if isinstance(model.learner, Anchored) and model.learner.tpc.known and len(slots):
+        model.learner.measure(model.latents_of(model.stored(slots[some(len(slots))])).float())
 
 
 def _rebuild_spread(model: Model) -> None:

@@ -37,7 +37,7 @@ def amca(matrix: Tensor) -> float:
 
 
 def forgetting(matrix: Tensor) -> Tensor:
-    """(n_classes,): the best accuracy a class ever had, minus its last one; NaN if it was evaluated once.
+    """(n_classes,): the best accuracy a class had before, minus its last one; NaN if it was evaluated once.
 
     >>> forgetting(torch.tensor([[1.0, float("nan")], [0.25, 0.5]]))
     tensor([0.7500,    nan])

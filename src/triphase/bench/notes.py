@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from triphase.bench.gather import Entry, Gathered, flat
@@ -15,10 +16,12 @@ EQUAL_FOR_ALL: tuple[str, ...] = (
     "classes",
     "epochs_scale",
     "head",
+    "norm",
     "weights",
     "bfloat16",
 )
-EQUAL_FOR_ALL += ("first.epochs", "rest.epochs", "rest.augment", "rest.momentum", "rest.lr_schedule")
+EQUAL_FOR_ALL += ("first.epochs", "rest.epochs", "rest.augment", "rest.momentum", "rest.weight_decay")
+EQUAL_FOR_ALL += ("rest.lr_schedule",)
 EQUAL_WITH_MEMORY = ("memory.capacity", "memory.store", "rest.n_mbe", "rest.n_mbr")
 
 
@@ -28,6 +31,8 @@ def conditions(gathered: Gathered) -> list[str]:
     for name in gathered.benchmarks:
         reference, compared = _compared(gathered, name)
         sentences = [_setting(reference), _orders(compared, reference), *_departures(reference, compared)]
+        if (ceiling := fmean(run.report.ceiling for run in reference.runs)) < 1:
+            sentences.append(f"Perfect learning would reach an AMCA of {100 * ceiling:.1f} %.")
         if name.startswith("cifar100") and reference.settings.get("pretrained"):
             sentences.append("The classes of CIFAR-100 overlap those of the pre-training.")
         notes.append(f"{benchmark_title(name)}: {' '.join(sentences)}")

@@ -37,15 +37,15 @@ class Difference:
 def difference(entry: Entry, reference: Entry, metric: str) -> Difference | None:
     """The paired difference in "amca" or "final"; None where the two share no occasion, or no course."""
     theirs = {run.occasion: run.report for run in reference.runs}
-    pairs = [(run.report, theirs[run.occasion]) for run in entry.runs if run.occasion in theirs]
+    pairs = [(run.occasion[0], run.report, theirs[run.occasion]) for run in entry.runs if run.occasion in theirs]
     if metric == "amca":
-        pairs = [(a, b) for a, b in pairs if a.evaluated_after == b.evaluated_after]
-    pairs = [(a, b) for a, b in pairs if sorted(a.names) == sorted(b.names)]
+        pairs = [(order, a, b) for order, a, b in pairs if a.evaluated_after == b.evaluated_after]
+    pairs = [(order, a, b) for order, a, b in pairs if sorted(a.names) == sorted(b.names)]
     if not pairs or (metric == "amca" and "joint" in (entry.learner, reference.learner)):
         return None
     by_order: dict[int, list[Tensor]] = {}
-    for a, b in pairs:
-        by_order.setdefault(a.settings["order"], []).append(_matrix(a, metric) - _matrix(b, metric))
+    for order, a, b in pairs:
+        by_order.setdefault(order, []).append(_matrix(a, metric) - _matrix(b, metric))
     by_class = [torch.stack(seeds).mean(0) for seeds in by_order.values()]  # seeds are no class orders
     means = torch.stack([rows.nanmean(1).mean() for rows in by_class])
     return Difference(len(pairs), float(means.mean()), student(means), _bootstrap(by_class))

@@ -24,7 +24,7 @@ from triphase.data.images import Images
 from triphase.data.latents import latents, unpack
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
-from triphase.errors import Interrupted, InvalidValue, Mismatch
+from triphase.errors import BadData, Interrupted, InvalidValue, Mismatch
 from triphase.learners.protocol import Learner, Step, blocks_state, evaluating
 from triphase.models import SplitClassifier
 
@@ -81,8 +81,9 @@ class Report:
     @property
     def ceiling(self) -> float:
         """The AMCA of a perfect learner: below 1 where classes are tested before they were seen."""
-        tested = len(self.accuracy[0]) if self.evaluation == "all" else None
-        return metrics.ceiling(self.n_seen, tested) if tested else 1.0
+        if self.evaluation == "seen":
+            return 1.0
+        return metrics.ceiling(self.n_seen, sum(value is not None for value in self.accuracy[0]))
 
     @property
     def profile(self) -> dict[str, Any]:
@@ -117,9 +118,10 @@ def run(
     """Learn a stream, experience by experience, and measure.
 
     With `out`, the run can be killed at any instant: the same call continues it and ends with the same weights,
-    bit for bit. `out` then holds the final weights, the report and a log of events. `settings` are recorded and
-    must agree when a run is continued; `watch` gets plain events to draw. `before` is the report of the run that
-    learned the first experience, if another one did: its time counts here, too.
+    bit for bit. `out` then holds the final weights of the network, the report and a log of events; a finished run
+    gives its report, and the learner stays as it came. `settings` are recorded and must agree when a run is
+    continued; `watch` gets plain events to draw. `before` is the report of the run that learned the first
+    experience, if another one did: its time counts here, too.
     """
     rest = rest or first
     if min(rest.epochs, first.epochs if before is None else 1) < 1:
@@ -141,6 +143,7 @@ class _Run:
         watch: Watch,
         save_every: float,
     ) -> None:
+        _check_test(stream)
         self.learner, self.stream, self.recipes = learner, stream, (first, rest)
         self.out = Path(out) if out is not None else None
         self.checkpoint = files.Checkpoint(self.out / "state") if self.out else None
@@ -336,6 +339,13 @@ class _Run:
                 self.log.flush()
             except OSError as error:
                 raise files.cannot_write(self.out / "events.jsonl", error) from error
+
+
+def _check_test(stream: Stream) -> None:
+    """Every evaluation needs images."""
+    tested, index = stream.test.labels, stream.evaluate_after[0]
+    if len(tested) == 0 or (stream.evaluation == "seen" and int(tested.min()) >= stream.n_seen[index - 1]):
+        raise BadData(f"There is no test image of the classes that have been seen after experience {index}.")
 
 
 class _Test:

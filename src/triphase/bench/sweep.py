@@ -107,7 +107,7 @@ class Sweep:
         return self._with_first(benchmark, learner, order, setting)[-1]
 
     def document(self, results: Mapping[Cell, Result], failed: Mapping[Cell, str]) -> dict[str, Any]:
-        """What was tried, what was chosen, and mean and standard deviation over the other orders."""
+        """What was tried, what was chosen, and mean and standard deviation over the other orders, if there are."""
         benchmarks: dict[str, Any] = {}
         for benchmark, learner in product(self.benchmarks, self.learners):
             chosen = self.chosen(benchmark, learner, results)
@@ -119,7 +119,8 @@ class Sweep:
             for order in self.orders[1:] if chosen is not None else ():
                 where = self.cell(benchmark, learner, order, chosen or {})
                 tests.append({"order": order, **measured(self.out, where, results)})
-            entry = {"chosen": chosen, "grid": tried, "tests": tests, **summary(tests)}
+            only = [t for t in tried if t["setting"] == chosen] if len(self.orders) == 1 else []
+            entry = {"chosen": chosen, "grid": tried, "tests": tests, **summary(tests or only)}
             benchmarks.setdefault(benchmark, {})[learner] = entry
         return {
             "orders": list(self.orders),

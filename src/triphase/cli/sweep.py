@@ -86,6 +86,8 @@ def sweep(
     else:
         for benchmark, entries in document["benchmarks"].items():
             _table(benchmark, {name: (_words(entry["chosen"]), entry) for name, entry in entries.items()})
+        if len(plan.orders) == 1:
+            print("One order: whatever was chosen was chosen by the very results that are shown.")
     _complain(standing, out)
 
 
@@ -157,12 +159,17 @@ def _extra(out: Path, data: Path, workers: int, threads: int | None, latent_budg
 
 
 def _check_data(plan: Plan, data: Path) -> None:
-    """Refuse at once what every run would refuse: data that is not there, or too little of it."""
-    first = {c.benchmark: c for c in reversed(plan.cells({})) if not (c.directory / "report.json").exists()}
-    for benchmark, cell in first.items():
+    """Refuse at once what every run would refuse, such as too little data; and data that no finished run had."""
+    cells = sorted(plan.cells({}), key=lambda cell: (cell.directory / "report.json").exists())
+    for benchmark, cell in {cell.benchmark: cell for cell in reversed(cells)}.items():
         size = cell.options.image_size or find(benchmark).image_size
-        stream = make_stream(find(benchmark), cell.options, data, size)
-        for done in plan.cells({}):
+        try:
+            stream = make_stream(find(benchmark), cell.options, data, size)
+        except TriphaseError:
+            if (cell.directory / "report.json").exists():
+                continue  # all that is planned so far is done: there is no need for data to look at it again
+            raise
+        for done in cells:
             if (done.benchmark, done.options.order) == (benchmark, cell.options.order):
                 check_stream(done, stream)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from triphase import stopwatch
 from triphase.data import augment
 from triphase.data.images import Images
-from triphase.data.latents import ahead, encode, features, gather, unpack, views_of
+from triphase.data.latents import ahead, encode, features, gather, mirrored, unpack, views_of
 from triphase.data.memory import Memory, Read
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -169,7 +169,9 @@ class Feeder:
 
         if "z" in self.memory.cache and self.memory.cache["z"].shape[1] != self._views:
             self.memory.cache.clear()
-        if self._views and self._kept_crops and not latent and len(self.memory):
+        if not (self._views and self._kept_crops):
+            self.memory.columns.pop("views", None)  # crops that an earlier recipe kept
+        elif not latent and len(self.memory):
             self._replay()  # what is held gets its crops before what arrives brings its own
         reusable = self._views and not latent and not self._kept_crops
         self.memory.add(images.labels, images.ids, read, read_cache if reusable else None, self.experience.held_out)
@@ -262,15 +264,14 @@ class Feeder:
         if memory.store == "latent":
             return memory["z"].unsqueeze(1)
         if self._kept_crops:
-            if "views" not in memory.columns:  # llf learned until now, or the recipe asks for views only now
-                x = memory["x"]
-                memory.columns["views"] = encode(self.model, len(x), x.__getitem__, views, self._dtype, self._crop)
-            return memory["views"]
-        held = memory.cache.get("z")
-        if held is None or held.shape[1] != views or held.dtype != self._dtype:
+            store, name, view = memory.columns, "views", self._crop
+        else:
+            store, name, view = memory.cache, "z", mirrored
+        held = store.get(name)
+        if held is None or held.shape[1] != views or held.dtype != self._dtype:  # llf learned, or another recipe
             x = memory["x"]
-            held = encode(self.model, len(x), lambda rows: self._cropped(x[rows]), views, self._dtype)
-            memory.cache["z"] = held
+            held = encode(self.model, len(x), lambda rows: self._cropped(x[rows]), views, self._dtype, view)
+            store[name] = held
         return held
 
     def _all_features(self) -> tuple[Tensor, Tensor | None]:

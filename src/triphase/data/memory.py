@@ -151,6 +151,8 @@ class Memory:
                 raise Mismatch(
                     f"The memory was saved with {name} {state[name]}, this one has {here}: make it alike."
                 )
+        if len(state["columns"]["y"]) and {"raw": "z", "latent": "x"}[self.store] in state["columns"]:
+            raise Mismatch(f"The memory was saved with other samples than {self.store} ones: make it alike.")
         self.columns, self.cache = dict(state["columns"]), {}
         self._floor = {int(label): int(key) for label, key in state["floor"].items()}
 

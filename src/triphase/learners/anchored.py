@@ -50,7 +50,7 @@ class Anchored:
         self.model, self.memory, self.pretrained = model, memory, pretrained
         self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained)
         self.depths = Depths(copy.deepcopy(model.csf), widest=2 * model.n_features)
-        head = linear_head(model.n_features, model.n_classes)  # of no use: SLDA has its own
+        head = linear_head(model.n_features, model.n_classes).to(model.device)  # of no use: SLDA has its own
         self.still = SplitClassifier(model.llf, self.depths, head)  # never learns after E_1
         learn_blocks(self.still, llf=False, csf=False)
         self.anchor = SLDA(self.still, seed=seed, shrinkage=SHRINKAGE)
@@ -111,14 +111,21 @@ class Anchored:
         self.spreads = tuple(spreads) if spreads else None
 
     def _measure(self, images: Images) -> None:
-        """How far the members' scores lie apart on some images of a lesson, where that is asked for."""
-        if len(images) == 0 or len(self.tpc.known) >= FEW:
-            return
-        some = torch.linspace(0, len(images) - 1, min(SAMPLES, len(images))).long()
-        z = unpack(latents(self.model, images.select(some)))
+        """Measure on a lesson, where that is asked for; a model that is cut down measures on what it has stored."""
+        if len(images) and (len(self.tpc.known) < FEW or self.memory is None):
+            self.measure(latents(self.model, images.select(some(len(images)))))
+
+    def measure(self, z: Tensor) -> None:
+        """How far the members' scores lie apart, by some packed latents."""
+        z = unpack(z)
         seen = sorted(self.tpc.known)
         ours, theirs = (member.logits(z)[:, seen].std(1, correction=0) for member in (self.tpc, self.anchor))
         self.spreads = float(ours.mean()), float(theirs.mean())
+
+
+def some(n: int) -> Tensor:
+    """As many of n rows as are measured, evenly spread."""
+    return torch.linspace(0, n - 1, min(SAMPLES, n)).long()
 
 
 def standardised(logits: Tensor, seen: set[int], spread: float | None = None) -> Tensor:

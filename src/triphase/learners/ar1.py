@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase.data.feeder import Depth, Feeder
@@ -21,6 +21,10 @@ from triphase.errors import InvalidValue
 from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import Tick, check_memory, ignore, learn_blocks, predict, sgd_step, zero_rows_
 from triphase.models import SplitClassifier
+from triphase.models.batchrenorm import BatchRenorm2d
+from triphase.models.split import longer
+
+SLOW = 5e-5  # update rate of batch renormalisation after the first experience (SPEC 2)
 
 
 class AR1:
@@ -67,6 +71,8 @@ class AR1:
                 with torch.no_grad():
                     model.head.weight.copy_(self.cw)
             zero_rows_(model, current)  # a temporary head: only what is present now
+        if not first:
+            _slow_statistics(model.csf)
         model.train()
         learn_blocks(model, llf=llf_learns and csf_learns, csf=csf_learns)
         feeder = Feeder(model, experience, memory, recipe, seed=self.seed)
@@ -111,13 +117,19 @@ class AR1:
         self.model.head.weight.copy_(self.cw)
 
     def _count(self, experience: Experience, n_classes: int) -> Tensor:
-        y = experience.images.labels
+        y = experience.training.labels
         if self.memory is not None:
-            y = torch.cat([y, self.memory["y"]])
+            y = torch.cat([y, self.memory["y"][self.memory.slots()]])
         return torch.bincount(y, minlength=n_classes)
 
     def _grow(self) -> None:
         """Rows for the classes that the head has grown by."""
-        more = self.model.n_classes - len(self.cw)
-        self.cw = torch.cat([self.cw, self.cw.new_zeros(more, self.cw.shape[1])])
-        self.n_past = torch.cat([self.n_past, self.n_past.new_zeros(more)])
+        n = self.model.n_classes
+        self.cw, self.n_past = longer(self.cw, n), longer(self.n_past, n)
+
+
+def _slow_statistics(csf: nn.Module) -> None:
+    """Let the running statistics of batch renormalisation, where there is any, hardly move."""
+    for layer in csf.modules():
+        if isinstance(layer, BatchRenorm2d):
+            layer.momentum.fill_(SLOW)

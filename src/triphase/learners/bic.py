@@ -75,11 +75,11 @@ class BiC:
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Stage 1 on the experience and the memory, then stage 2 on validation samples of all classes."""
         model, memory, course = self.model, self.memory, self.course
+        experience = Experience(experience.index, experience.training)  # validation is chosen here, among these
         first = not self.known
         new = set(experience.classes)  # repeated classes count as new (variant ii of the paper)
         seen, old = self.known | new, self.known - new
-        n_val = self._n_val(self.known or new)
-        held_out = self._hold_out(experience, n_val)
+        held_out = self._hold_out(experience, self._n_val(self.known or new), len(seen))
 
         if course.begin("start"):
             if recipe.trainable == "all":
@@ -141,11 +141,14 @@ class BiC:
         assert self.memory.capacity is not None
         return max(1, self.memory.capacity // len(classes) // 10)
 
-    def _hold_out(self, experience: Experience, n_val: int) -> Tensor:
+    def _hold_out(self, experience: Experience, n_val: int, n_seen: int) -> Tensor:
         """(n_i,) bool: images with the n_val highest keys of their class, over all that is seen of it.
 
-        They are sure to enter the memory; a class that would be left without training images gives none.
+        They are sure to enter the memory, for there are no more than it has room for once all classes are seen; a
+        class that would be left without training images gives none.
         """
+        assert self.memory.capacity is not None
+        n_val = min(n_val, self.memory.capacity // n_seen)
         y = experience.images.labels
         key, held_y, held_key = keys(self.memory.seed, experience.images.ids), self.memory["y"], self.memory["key"]
         out = torch.zeros(len(y), dtype=torch.bool)

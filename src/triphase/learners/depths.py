@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase.data.memory import Memory
+from triphase.learners.protocol import learn_blocks
 from triphase.learners.slda import SLDA
 from triphase.models import SplitClassifier
 
@@ -31,6 +32,7 @@ class DepthSLDA(SLDA):
     ) -> None:
         super().__init__(model, memory, seed=seed, pretrained=pretrained, shrinkage=shrinkage)
         self.reader = SplitClassifier(model.llf, Depths(model.csf, widest=2 * model.n_features), model.head)
+        learn_blocks(self.reader, llf=False, csf=False)  # reading never trains, whatever the model is told
         self.settings |= {"learner": "slda_depths"}
 
 

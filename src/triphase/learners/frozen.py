@@ -51,15 +51,3 @@ def scores(model: SplitClassifier, z: Tensor) -> Tensor:
     """(n, D): csf of latents, as `logits` gets them."""
     with evaluating(model), torch.no_grad():
         return model.features(z.to(model.device).float())
-
-
-def only(seen: set[int], logits: Tensor) -> Tensor:
-    """-inf for classes that were never seen."""
-    unseen = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
-    unseen[sorted(seen)] = False
-    return logits.masked_fill(unseen, float("-inf"))
-
-
-def longer(rows: Tensor, n: int) -> Tensor:
-    """At least n rows, the new ones zero."""
-    return torch.cat([rows, rows.new_zeros(max(0, n - len(rows)), *rows.shape[1:])])

@@ -63,7 +63,7 @@ class Joint:
 
         learn_blocks(model, llf=False, csf=True)
         if memory is not None:
-            images = experience.images
+            images = experience.training
             memory.add(images.labels, images.ids, lambda rows: {"x": images.read(rows)})
         self.known = seen
         course.finish()
@@ -74,14 +74,16 @@ class Joint:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        return learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        state = learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        return state | {f"initial_{block}": self._initial[block] for block in ("llf", "csf")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self._initial = {block: state[f"initial_{block}"] for block in ("llf", "csf")}
 
     def _everything(self, experience: Experience) -> Experience:
         if self.memory is None or len(self.memory) == 0:
             return experience
         past = Images.from_array(self.memory["x"], self.memory["y"], self.memory["id"])
-        return Experience(experience.index, concatenate([past, experience.images]))
+        return Experience(experience.index, concatenate([past, experience.training]))

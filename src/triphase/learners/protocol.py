@@ -16,6 +16,7 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.sgd import SGD
+from triphase.maths import outside
 from triphase.models import SplitClassifier
 from triphase.models.split import BLOCKS
 
@@ -37,7 +38,7 @@ Tick = Callable[[Step], None]
 
 
 class Learner(Protocol):
-    """Learns one experience at a time. Implement it in one file; do not inherit from another learner."""
+    """Learns one experience at a time. Implement it in one file."""
 
     model: SplitClassifier
 
@@ -70,9 +71,12 @@ def predict(model: SplitClassifier, z: Tensor, seen: Collection[int]) -> Tensor:
     """Logits in evaluation mode, -inf for classes outside `seen`."""
     with evaluating(model), torch.no_grad():
         logits = model.tail(z.to(model.device).float())
-    unseen = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
-    unseen[sorted(seen)] = False
-    return logits.masked_fill(unseen, float("-inf"))
+    return only(seen, logits)
+
+
+def only(seen: Collection[int], logits: Tensor) -> Tensor:
+    """-inf for classes outside `seen`."""
+    return logits.masked_fill(outside(frozenset(seen), logits), float("-inf"))
 
 
 @contextmanager
@@ -89,9 +93,7 @@ def evaluating(model: SplitClassifier) -> Iterator[None]:
 @torch.no_grad()
 def zero_rows_(model: SplitClassifier, known: Collection[int]) -> None:
     """Theta_c_j = 0 for each class j that is not known (Algorithm 1, at the start of each experience)."""
-    unknown = torch.ones(model.n_classes, dtype=torch.bool)
-    unknown[sorted(known)] = False
-    model.head.weight[unknown.to(model.device)] = 0
+    model.head.weight[outside(frozenset(known), model.head.weight.T)[0]] = 0
 
 
 def check_memory(memory: Memory | None, recipe: Recipe, n_classes: int) -> None:

@@ -18,9 +18,10 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.course import Course, learner_state, load_learner_state
-from triphase.learners.frozen import extract, longer, only, scores, settle
-from triphase.learners.protocol import Tick, ignore, learn_blocks
+from triphase.learners.frozen import extract, scores, settle
+from triphase.learners.protocol import Tick, ignore, learn_blocks, only
 from triphase.models import SplitClassifier
+from triphase.models.split import longer
 from triphase.randomness import generator
 
 RIDGES = [10.0**k for k in range(-8, 9)]

@@ -80,9 +80,11 @@ class TPC:
         for name, choices in CHOICES.items():
             if settings[name] not in choices:
                 raise InvalidValue(f"{name} must be one of {', '.join(choices)}, got {settings[name]!r}.")
-        for name in ("w_bc", "share_1", "share_3", "eps", "distill"):
+        for name in ("w_bc", "share_1", "share_3", "distill"):
             if settings[name] < 0:
                 raise InvalidValue(f"{name} must not be negative, got {settings[name]}.")
+        if not eps > 0:
+            raise InvalidValue(f"eps must be above 0, for the logarithm of rows that are zero, got {eps}.")
         self.model, self.memory, self.seed = model, memory, seed
         self.t, self.s, self.w_bc, self.eps = t, s, w_bc, eps
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
@@ -200,6 +202,7 @@ class TPC:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self.teacher = None
         if "teacher" in state:
             self.teacher = copy.deepcopy(nn.Sequential(self.model.csf, self.model.head))
             self.teacher.load_state_dict(state["teacher"])

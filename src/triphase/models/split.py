@@ -134,7 +134,7 @@ class SplitClassifier(nn.Module):
             return
         self.head.out_features = n
         for name, old in list(self.head.named_parameters()):
-            setattr(self.head, name, nn.Parameter(_longer(old.detach(), n), requires_grad=old.requires_grad))
+            setattr(self.head, name, nn.Parameter(longer(old.detach(), n), requires_grad=old.requires_grad))
 
     def _block(self, block: str) -> nn.Module:
         if block not in BLOCKS:
@@ -157,8 +157,9 @@ def linear_head(n_features: int, n_classes: int) -> nn.Linear:
     return head
 
 
-def _longer(rows: Tensor, n: int) -> Tensor:
-    return torch.cat([rows, rows.new_zeros(n - len(rows), *rows.shape[1:])])
+def longer(rows: Tensor, n: int) -> Tensor:
+    """At least n rows, the new ones zero."""
+    return torch.cat([rows, rows.new_zeros(max(0, n - len(rows)), *rows.shape[1:])])
 
 
 @contextmanager
