@@ -14,7 +14,7 @@ from typing import Any
 from triphase import state as files
 
 OPTIONS = ("bc", "masking", "share_3", "bc_scope", "eps", "reset_momentum", "predict_over", "norm", "alpha", "beta")
-OPTIONS += ("stage2_epochs", "mean", "n_projected", "shrinkage", "classes")
+OPTIONS += ("stage2_epochs", "mean", "n_projected", "shrinkage", "weight", "empty_phase1", "classes")
 
 
 def line_of(report: Path, name: str) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def line_of(report: Path, name: str) -> dict[str, Any]:
     recipe = settings["first" if settings["learner"] == "joint" else "rest"]
     curve = [fmean(value for value in row if value is not None) for row in measured["accuracy"]]
     line = {"run": name, "learner": settings["learner"], "order": settings["order"], "seed": settings["seed"]}
-    line |= {key: recipe[key] for key in ("lr", "csf_lr", "epochs", "n_mbe", "n_mbr", "weight_decay")}
+    line |= {key: recipe[key] for key in ("lr", "csf_lr", "epochs", "n_mbe", "n_mbr", "weight_decay", "trainable")}
     line |= {"memory": (settings.get("memory") or {}).get("capacity", 0)}
     line |= {"options": {key: settings[key] for key in OPTIONS if key in settings}}
     line |= {"amca": round(100 * measured["amca"], 2), "final": round(100 * measured["final_accuracy"], 2)}

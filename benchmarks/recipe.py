@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -93,6 +94,12 @@ class Row:
         four = (self.amca_new, self.final_new, self.amca_again, self.final_again)
         return *four, mean(four)
 
+    def to_json(self) -> dict[str, Any]:
+        """A line of the record."""
+        names = ("amca_new", "final_new", "amca_again", "final_again", "mean")
+        measures = {name: round(value, 3) for name, value in zip(names, self.values, strict=True)}
+        return asdict(self.candidate) | measures
+
 
 def main() -> None:
     """Let all members learn, put them together and print what is chosen."""
@@ -112,7 +119,7 @@ def main() -> None:
         print(f"{kind} {order} done", file=sys.stderr)
     if not arguments.only:
         rows = sorted((row(who, values) for who, values in found.items()), key=lambda r: -r.values[-1])
-        (arguments.out / "candidates.jsonl").write_text("".join(json.dumps(asdict(r)) + "\n" for r in rows))
+        (arguments.out / "candidates.jsonl").write_text("".join(json.dumps(r.to_json()) + "\n" for r in rows))
         print("| | new classes: AMCA | final | classes come back: AMCA | final | mean |\n|---|---|---|---|---|---|")
         for r in rows:
             if shown(r.candidate, rows[0].candidate):

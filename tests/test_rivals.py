@@ -1,7 +1,9 @@
 """The rivals against independent derivations: a few lines of NumPy for each."""
 
 import copy
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ from triphase.data.latents import latents, unpack
 from triphase.data.memory import HELD_OUT, TRAIN
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners import anchored
+from triphase.learners.depths import SHRINKAGE
 from triphase.learners.protocol import Step
 from triphase.models import linear_head
 from triphase.models.batchrenorm import BatchRenorm2d
@@ -453,6 +456,14 @@ def test_of_two_classes_both_members_have_a_say_and_images_differ_in_confidence(
     assert len(said.unique()) > len(said) // 2, "more than agreement and disagreement"
     learner.model.head.weight.data *= 100  # TPC shouts
     assert torch.equal(learner.logits(z).argmax(1), learner.tpc.logits(z).argmax(1))
+
+
+def test_the_recipe_is_the_candidate_that_the_rule_chooses() -> None:
+    record = Path(__file__).parents[1] / "benchmarks" / "results" / "recipe.jsonl"
+    candidates = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
+    best = max(candidates, key=lambda c: sum(c[f"{m}_{s}"] for m in ("amca", "final") for s in ("new", "again")))
+    assert best["weight"] == anchored.WEIGHT and "/" in best["member"]
+    assert best["closed"] == f"SLDA of every depth, shrinkage {SHRINKAGE:g}"
 
 
 def test_anchored_lives_where_its_network_does() -> None:

@@ -67,7 +67,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> ContinualClassifier:
         """Learn one more batch; images that were learned before are recognised by their content.
 
-        `classes` is taken for the sake of scikit-learn and ignored: classes may come at any time.
+        So they are if they come as before: a path goes by the bytes of its file, a PIL image and an array by pixels
+        that were scaled each in its own way. `classes` is taken for the sake of scikit-learn and ignored: classes
+        may come at any time.
         """
         labels, kind = _labels(y)
         if not hasattr(self, "model_"):
