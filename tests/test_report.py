@@ -25,6 +25,7 @@ from triphase.bench.figures import colour_of, curves, svg
 from triphase.bench.finished import Run
 from triphase.bench.gather import Entry, Gathered, gather
 from triphase.bench.notes import conditions, departures
+from triphase.bench.pages import render
 from triphase.bench.paired import difference, student
 from triphase.bench.report import write_report
 from triphase.bench.run import Report
@@ -589,6 +590,13 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     page = written.page.read_text()
     assert "<b>&|$new" not in page and "&lt;b&gt;&amp;|$new" in page and "<i>:1" not in page
     assert r"<b>&\|$new" in (tmp_path / "report" / "tables" / "amca.md").read_text()
+
+
+def test_a_template_is_utf8_whatever_the_system_prefers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("io.text_encoding", lambda encoding, stacklevel=2: encoding or "cp1252")
+    row = {"learner": "Joint training", "amca": None, "final": 0.5, "seconds": 1.0, "memory_bytes": 0}
+    page = render("demo.html", title="", command="", rows=[row], pictures={}, versions={})
+    assert "<td>–</td>" in page
 
 
 def test_a_figure_is_the_same_whenever_it_is_drawn() -> None:

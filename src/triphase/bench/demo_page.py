@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Mapping
-from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from triphase import state as files
-from triphase.bench.figures import colour_of
+from triphase.bench.figures import colour_of, png
 from triphase.bench.names import learner_title
+from triphase.bench.pages import render
 from triphase.bench.run import Report
 
 
@@ -68,13 +66,13 @@ def class_map(report: Report, title: str) -> Figure:
 
 def write_page(out: Path, title: str, command: str, reports: Mapping[str, Report]) -> Path:
     """`report.html` and `accuracy.png` in a folder; returns the page."""
-    pictures = {"Accuracy": png(curves(reports, title))}
+    figures = {"Accuracy": curves(reports, title)}
     for name, report in reports.items():
         if name != "joint":
-            pictures[learner_title(name)] = png(class_map(report, f"{learner_title(name)}: accuracy of each class"))
-    template = resources("triphase.bench").joinpath("templates/demo.html").read_text()
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    page = environment.from_string(template).render(
+            figures[learner_title(name)] = class_map(report, f"{learner_title(name)}: accuracy of each class")
+    pictures = {name: png(figure, dpi=130) for name, figure in figures.items()}
+    page = render(
+        "demo.html",
         title=title,
         command=command,
         rows=rows(reports),
@@ -84,10 +82,3 @@ def write_page(out: Path, title: str, command: str, reports: Mapping[str, Report
     files.write(out / "accuracy.png", pictures["Accuracy"])
     files.write(out / "report.html", page.encode())
     return out / "report.html"
-
-
-def png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG file."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    return buffer.getvalue()

@@ -258,10 +258,10 @@ def _style() -> Iterator[None]:
         yield
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, dpi: int = 200) -> bytes:
     """A figure as the bytes of a PNG file, on white."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=200, facecolor="white", metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", metadata={"Software": None})
     return buffer.getvalue()
 
 

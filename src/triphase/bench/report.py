@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from triphase import state as files
 from triphase.bench.figures import all_figures, inline, png, svg
 from triphase.bench.gather import Gathered, gather
 from triphase.bench.notes import conditions, departures
+from triphase.bench.pages import render
 from triphase.bench.side_tables import all_tables, class_records
 from triphase.bench.tables import Table, as_csv
 
@@ -48,10 +46,9 @@ def write_report(runs: Sequence[Path], out: Path) -> Written:
 
 
 def _page(gathered: Gathered, tables: list[Table], notes: list[str], pictures: list[dict[str, Any]]) -> str:
-    template = resources("triphase.bench").joinpath("templates/report.html").read_text()
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     versions = sorted({tuple(run.report.versions.items()) for entry in gathered.entries for run in entry.runs})
-    return environment.from_string(template).render(
+    return render(
+        "report.html",
         n_runs=sum(len(entry.runs) for entry in gathered.entries),
         n_learners=len({entry.learner for entry in gathered.entries}),
         n_benchmarks=len(gathered.benchmarks),
