@@ -10,6 +10,11 @@ TriphaseError
 └── Interrupted (RuntimeError)   stopped on request; what was done is saved
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+FEW = 5  # things named in one sentence
+
 
 class TriphaseError(Exception):
     """Root of every error that a user can cause or mend."""
@@ -45,3 +50,13 @@ class Interrupted(TriphaseError, RuntimeError):
 
 class TriphaseWarning(UserWarning):
     """Something allowed that is likely to disappoint."""
+
+
+def few(names: Sequence[Any], show: Callable[[Any], str] = str) -> str:
+    """The first names for a sentence, and how many more there are.
+
+    >>> few(["a", "b"]), few(list("abcdefgh"))
+    ('a, b', 'a, b, c, d, e and 3 more')
+    """
+    more = f" and {len(names) - FEW:,} more" if len(names) > FEW else ""
+    return ", ".join(map(show, names[:FEW])) + more

@@ -8,6 +8,7 @@ from typing import Any
 
 from triphase.bench.gather import Entry, Gathered, flat
 from triphase.bench.names import benchmark_title, own_settings
+from triphase.errors import few
 
 EQUAL_FOR_ALL: tuple[str, ...] = (
     "backbone",
@@ -37,9 +38,7 @@ def conditions(gathered: Gathered) -> list[str]:
             sentences.append("The classes of CIFAR-100 overlap those of the pre-training.")
         notes.append(f"{benchmark_title(name)}: {' '.join(sentences)}")
     if gathered.unfinished:
-        names = ", ".join(str(path) for path in gathered.unfinished[:5])
-        more = f" and {len(gathered.unfinished) - 5} more" if len(gathered.unfinished) > 5 else ""
-        notes.append(f"Not finished, and left out: {names}{more}.")
+        notes.append(f"Not finished, and left out: {few(gathered.unfinished)}.")
     return notes
 
 

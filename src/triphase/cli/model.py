@@ -19,9 +19,9 @@ from triphase.app.directory import Version
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
 from triphase.cli.show import percent, print_json, say
-from triphase.cli.teach import FEW, ModelFolder, PhotoFolder, SkipBad, print_skipped
+from triphase.cli.teach import ModelFolder, PhotoFolder, SkipBad, print_skipped
 from triphase.data.images import printable
-from triphase.errors import BadData
+from triphase.errors import BadData, few
 
 NEVER_UNKNOWN = "no answer is unknown until there is a lesson again"
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
@@ -91,7 +91,7 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     info, memory = version.info, version.info["memory"]
     table = Table.grid(padding=(0, 2))
     table.add_row("version", f"{version.number} of {_when(version.created)}, {len(document['versions'])} kept")
-    table.add_row("classes", Text(f"{len(info['classes'])}: {_named(info['classes'])}"))
+    table.add_row("classes", Text(f"{len(info['classes'])}: {few(info['classes'])}"))
     table.add_row("taught", f"{count(info['taught'], 'photo')} in {count(info['lessons'], 'lesson')}")
     table.add_row("learner", f"{info['learner']}, on {info['backbone']} at {info['image_size']} pixels")
     table.add_row("memory", _memory(info["replay"], memory))
@@ -151,7 +151,7 @@ def undo(model: ModelFolder, as_json: JSON = False) -> None:
         model,
         version,
         f"Back at version {version.number} of {_when(version.created)}, "
-        f"which knows {count(len(names), 'class')}: {_named(names)}.",
+        f"which knows {count(len(names), 'class')}: {few(names)}.",
     )
 
 
@@ -242,7 +242,7 @@ def _what(event: dict[str, Any]) -> str:
     kind = str(event["event"])
     if kind == "taught":
         forced = " (by force)" if event.get("forced") else ""
-        return f"taught {_named(list(event['classes']))}{forced}"
+        return f"taught {few(list(event['classes']))}{forced}"
     words: dict[str, str] = {
         "glanced": "taught in part (--quick)",
         "renamed": f"renamed {event.get('old') or '...'} to {event.get('new') or '...'}",
@@ -252,10 +252,6 @@ def _what(event: dict[str, Any]) -> str:
         "saved": "saved by a program",
     }
     return words.get(kind, kind)
-
-
-def _named(names: list[str]) -> str:
-    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
 
 
 def _memory(replay: str, memory: dict[str, int]) -> str:

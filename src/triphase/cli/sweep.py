@@ -26,11 +26,10 @@ from triphase.cli.board import Board
 from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, takes_options
 from triphase.cli.show import percent, print_json
 from triphase.data.latents import BUDGET
-from triphase.errors import Interrupted, InvalidValue, TriphaseError
+from triphase.errors import Interrupted, InvalidValue, TriphaseError, few
 
 COMMAND = (sys.executable, "-m", "triphase")
 LATENTS = "latents"  # folder that the runs of a sweep share
-NAMED = 5  # runs that failed, in the sentence at the end
 
 Benchmarks = Annotated[list[str], typer.Argument(help="Names or notations of `triphase bench list`.")]
 Orders = Annotated[str, typer.Option(help="Class orders: search on the first, results from the others.")]
@@ -233,7 +232,6 @@ def _complain(standing: Standing, out: Path) -> None:
     """End with status 1 if anything failed."""
     failed = [str(cell.directory.relative_to(out)) for cell in standing.failed]
     if failed:
-        names = ", ".join(failed[:NAMED]) + (f" and {len(failed) - NAMED} more" if len(failed) > NAMED else "")
         reason = next(iter(standing.failed.values())).rstrip(".")
         count = f"{len(failed)} of {len(standing.plan.rows())} runs failed"
-        raise TriphaseError(f"{count}: {names} ({reason}). Run again to try them again.")
+        raise TriphaseError(f"{count}: {few(failed)} ({reason}). Run again to try them again.")

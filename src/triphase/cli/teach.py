@@ -16,10 +16,9 @@ from triphase.app.options import LEARNERS, Options, parse_memory
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
 from triphase.cli.show import percent, print_json, say
-from triphase.errors import Interrupted, TriphaseError
+from triphase.errors import FEW, Interrupted, TriphaseError, few
 
 NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}
-FEW = 5  # things named in one line
 DEFAULT = Options()
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
@@ -177,7 +176,7 @@ def _print_outcome(outcome: Outcome) -> None:
         )
     if outcome.confused:
         pairs = [f"{old} taken for {new} ({n} of {of})" for old, new, n, of in outcome.confused]
-        say(f"Known classes taken for new ones: {_few(pairs)}.")
+        say(f"Known classes taken for new ones: {few(pairs)}.")
     print_skipped(outcome.skipped)
     for note in outcome.notes:
         say(note)
@@ -189,10 +188,6 @@ def _print_outcome(outcome: Outcome) -> None:
 
 def _checked(accuracy: float | None) -> str:
     return "not checked" if accuracy is None else percent(accuracy)
-
-
-def _few(items: list[str]) -> str:
-    return ", ".join(items[:FEW]) + (f" and {len(items) - FEW} more" if len(items) > FEW else "")
 
 
 def _refusal(outcome: Outcome) -> str:
@@ -211,7 +206,7 @@ def _refusal(outcome: Outcome) -> str:
     ]
     return (
         f"Not published: the classes known before fell from {percent(verdict.before)} to {percent(verdict.after)}, "
-        f"and --max-drop allows {100 * verdict.max_drop:g} points. Those that suffered: {_few(suffered)}. "
+        f"and --max-drop allows {100 * verdict.max_drop:g} points. Those that suffered: {few(suffered)}. "
         f"Version {outcome.version} stays in use. Look whether the new photos lie in the right folders; "
         "if they do, --force publishes all the same."
     )

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from triphase.errors import BadData
+from triphase.errors import BadData, few
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -53,14 +53,9 @@ def fill_(targets: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Pa
         if weights[k].shape != targets[k].shape
     ]
     faults = [("it lacks", missing), ("it has besides", unknown), ("it has with another shape", misfits)]
-    found = [f"{what} {_few(names)}" for what, names in faults if names]
+    found = [f"{what} {few(names)}" for what, names in faults if names]
     if found:
         raise BadData(f"{path} does not fit this network: {'; '.join(found)}.")
     with torch.no_grad():
         for key in shared:
             targets[key].copy_(weights[key])
-
-
-def _few(names: list[str]) -> str:
-    rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + rest

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from triphase import errors
 from triphase.data.images import printable
 
-FEW = 5  # names in a sentence
 Tick = Callable[[int], None]  # called now and then with the number of files counted since the last time
 
 
@@ -63,13 +63,8 @@ class Inventory:
 
 
 def few(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are.
-
-    >>> few(["a", "b"]), few(list("abcdefgh"))
-    ('a, b', 'a, b, c, d, e and 3 more')
-    """
-    more = f" and {len(names) - FEW:,} more" if len(names) > FEW else ""
-    return ", ".join(printable(Path(name)) for name in names[:FEW]) + more
+    """The first names of files and folders for a sentence, and how many more there are."""
+    return errors.few(names, lambda name: printable(Path(name)))
 
 
 def still_packed(folder: Path, archives: Sequence[str]) -> list[str]:
