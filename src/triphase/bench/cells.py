@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 from triphase import state as files
 from triphase.bench.benchmarks import Benchmark, find
+from triphase.bench.names import file_name
 from triphase.bench.registry import shares_first
 from triphase.bench.setup import Options
 from triphase.data.streams import Stream
@@ -102,7 +103,7 @@ def cell(out: Path, benchmark: Benchmark, options: Options) -> Cell:
     name += "".join(f"-{key}{value}" for key, value in parts.items() if value is not None)
     name += "".join(f"-{key}={value}" for key, value in options.own.items())
     name += ("-no-replay" if options.replay == "none" else "") + ("-brn" if options.norm == "brn" else "")
-    return Cell(benchmark.name, options, out / benchmark.name.replace(":", "-").replace("/", "-") / name)
+    return Cell(benchmark.name, options, out / file_name(benchmark.name) / name)
 
 
 def with_first(out: Path, benchmark: Benchmark, options: Options) -> list[Cell]:

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 
 from triphase.bench import metrics
 from triphase.bench.gather import Entry, Gathered
-from triphase.bench.names import benchmark_title
+from triphase.bench.names import benchmark_title, file_name
 from triphase.bench.paired import difference
 from triphase.bench.side_tables import reference_of
 
@@ -279,12 +279,3 @@ def inline(picture: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", body)
     return body.replace(INK, "currentColor")
-
-
-def file_name(benchmark: str) -> str:
-    """A benchmark's name without what folders do not like.
-
-    >>> file_name("cifar100:10/10-10")
-    'cifar100-10-10-10'
-    """
-    return re.sub(r"[^\w.-]+", "-", benchmark)

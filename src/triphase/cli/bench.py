@@ -11,6 +11,7 @@ from rich.table import Table
 
 from triphase import state as files
 from triphase.bench.benchmarks import BENCHMARKS, NOTATIONS, find
+from triphase.bench.names import file_name
 from triphase.bench.registry import LEARNERS
 from triphase.bench.run import Report, run
 from triphase.bench.setup import Options, prepare
@@ -102,7 +103,7 @@ def run_benchmark(
         set_budget(latent_budget)
     share(latent_cache)
     setup = prepare(find(benchmark), options, data)
-    directory = out or Path("runs") / f"{_file_name(benchmark)}-{learner}-order{order}-seed{options.seed}"
+    directory = out or Path("runs") / f"{file_name(benchmark)}-{learner}-order{order}-seed{options.seed}"
     with Show(learner, quiet=as_json) as show:
         done = run(
             setup.learner,
@@ -142,7 +143,3 @@ def _print(directory: Path, done: Report) -> None:
 
 def _of(done: Report) -> str:
     return f" of {percent(done.ceiling)} that perfect learning would reach" if done.ceiling < 1 else ""
-
-
-def _file_name(benchmark: str) -> str:
-    return benchmark.replace(":", "-").replace("/", "-")
