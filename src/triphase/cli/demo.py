@@ -12,6 +12,7 @@ from triphase import state as files
 from triphase.bench.benchmarks import find
 from triphase.bench.run import Report, run
 from triphase.bench.setup import Options, prepare
+from triphase.cli.options import JSON
 from triphase.cli.show import Show, percent, print_json
 
 TITLE = "Digits in 5 experiences of 2 classes, memory of 100 images"
@@ -21,7 +22,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for report.html and accuracy.png.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     epochs_scale: Annotated[float, typer.Option(help="Shortens the training, 0.1 for a tenth.")] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False,
+    as_json: JSON = False,
 ) -> None:
     """Learn handwritten digits, two new ones at a time: TPC against fine-tuning, replay and joint training."""
     from triphase.bench.demo_page import rows, write_page  # matplotlib is slow to import; other commands need none

@@ -8,13 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from triphase.cli.options import JSON
 from triphase.cli.show import print_json
 
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps, or folders that contain them.")],
     out: Annotated[Path, typer.Option(help="Folder for report.html, tables and figures.")] = Path("report"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+    as_json: JSON = False,
 ) -> None:
     """Put runs into the paper's tables and figures, beside the paper's own numbers."""
     from triphase.bench.report import write_report  # matplotlib is slow to import; other commands need none

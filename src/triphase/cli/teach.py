@@ -82,32 +82,13 @@ def teach(
         "seed": seed,
     }
     given = {name: value for name, value in given.items() if value is not None}
+    how: dict[str, Any] = {"max_drop": max_drop, "force": force, "quick": quick, "skip_bad": skip_bad, "keep": keep}
     with Progress(quiet=as_json) as progress:
         if dry_run:
-            found = rehearse(
-                model,
-                photos,
-                given,
-                max_drop=max_drop,
-                force=force,
-                quick=quick,
-                skip_bad=skip_bad,
-                keep=keep,
-                watch=progress.watch,
-            )
+            found = rehearse(model, photos, given, **how, watch=progress.watch)
         else:
             try:
-                outcome = teach_lesson(
-                    model,
-                    photos,
-                    given,
-                    max_drop=max_drop,
-                    force=force,
-                    quick=quick,
-                    skip_bad=skip_bad,
-                    keep=keep,
-                    watch=progress.watch,
-                )
+                outcome = teach_lesson(model, photos, given, **how, watch=progress.watch)
             except KeyboardInterrupt as error:
                 raise Interrupted("Stopped; the same command goes on from here.") from error
     if dry_run:
