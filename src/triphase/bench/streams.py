@@ -13,7 +13,7 @@ import torch
 from triphase.data import sources
 from triphase.data.images import Images
 from triphase.data.sources.imagenet import TRAIN_IMAGES, VAL_IMAGES
-from triphase.data.streams import seeded_order
+from triphase.data.streams import deal, seeded_order
 from triphase.errors import BadData, InvalidValue, TriphaseWarning
 from triphase.randomness import generator, keys
 
@@ -101,25 +101,16 @@ def load(dataset: str, data: Path, size: int, skip_bad: bool) -> tuple[Images, I
 def lessons_with_repetition(
     train: Images, names: Sequence[str], order: Sequence[int], shape: tuple[int, int, int], seed: int
 ) -> list[Images]:
-    """NIC: the first B classes, then lessons of C classes that are new or come back, each time with new images.
-
-    Every class is cut into about as many pieces, at least two; new classes enter one after the other, and the
-    other pieces of a class lie anywhere after its first.
-    """
-    lessons = _visits(order, shape, seed)
-    pieces: dict[int, list[torch.Tensor]] = {}
-    for label in order:
-        members = (train.labels == label).nonzero().view(-1)
-        n = sum(label in lesson for lesson in lessons)
-        if n > len(members):
-            raise InvalidValue(f"Class {names[label]} has {len(members)} images for {n} lessons; ask for fewer.")
-        shuffled = members[torch.randperm(len(members), generator=generator(seed, "deal", label))]
-        pieces[label] = list(shuffled.tensor_split(n))
-    return [train.select(torch.cat([pieces[label].pop() for label in sorted(lesson)])) for lesson in lessons]
+    """NIC: the first B classes, then lessons of at most C that are new or come back, each time with new images."""
+    return deal(train, names, _visits(order, shape, seed), seed)
 
 
 def _visits(order: Sequence[int], shape: tuple[int, int, int], seed: int) -> list[list[int]]:
-    """The classes of each lesson."""
+    """The classes of each lesson: new ones enter one after the other and return anywhere after that.
+
+    Each class has about as many places in a queue, at least two. A lesson takes the next C different classes.
+    Places left at the end are dropped: late lessons may have fewer classes, and a class may come only once.
+    """
     n, first, then = shape
     n_classes, places = len(order), first + then * (n - 1)
     if max(first, then) > n_classes or places < 2 * n_classes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -147,16 +148,13 @@ def class_incremental(
         raise InvalidValue(f"A stream needs at least 1 experience, got {n_experiences}.")
     if len(set(classes)) < len(classes):
         raise InvalidValue("The class order names a class twice; give each class once.")
-    groups = [classes[:first], *(classes[i : i + then] for i in range(first, len(classes), then))]
-    groups = groups[: n_experiences or len(groups)]
-    wanted = first + then * (len(groups) - 1)
-    if n_experiences is not None and len(groups) < n_experiences or wanted > len(classes):
-        raise InvalidValue(
-            f"{n_experiences or len(groups)}/{first}-{then} needs "
-            f"{first + then * ((n_experiences or len(groups)) - 1)} classes, but the dataset has {len(classes)}."
-        )
+    n = n_experiences or 1 + max(0, -(-(len(classes) - first) // then))
+    wanted = first + then * (n - 1)
+    if wanted > len(classes):
+        raise InvalidValue(f"{n}/{first}-{then} needs {wanted} classes, but the dataset has {len(classes)}.")
+    groups = [classes[:first], *(classes[i : i + then] for i in range(first, wanted, then))]
     lessons = [train.select(members(train.labels, group)) for group in groups]
-    n_classes = sum(map(len, groups)) if known_size else None
+    n_classes = wanted if known_size else None
     return stream(lessons, test, names, n_classes=n_classes, evaluation=evaluation, evaluate_after=evaluate_after)
 
 
@@ -172,25 +170,28 @@ def with_repetition(
     known_size: bool = True,
     evaluation: Literal["seen", "all"] = "all",
 ) -> Stream:
-    """NIC: `first` classes to begin with, then lessons of `per_experience` classes that come back with new images.
+    """NIC: `first` classes to begin with, then lessons of at most `per_experience`, new ones or known ones again.
 
     The images of each class are dealt out over its lessons, so none is ever shown twice. From lists that exist
     already (NICv2), call `stream` with one `Images` per list.
     """
     classes = train.labels.unique()
     classes = classes[torch.randperm(len(classes), generator=generator(seed, "class order"))]
-    visits = _visits(classes.tolist(), n_experiences, first, per_experience, seed)
-    parts: dict[int, list[Tensor]] = {}
-    for label in classes.tolist():
+    lessons = deal(train, names, _visits(classes.tolist(), n_experiences, first, per_experience, seed), seed)
+    n_classes = len(classes) if known_size else None
+    return stream(lessons, test, names, n_classes=n_classes, evaluation=evaluation)
+
+
+def deal(train: Images, names: Sequence[str], lessons: Sequence[Sequence[int]], seed: int) -> list[Images]:
+    """The images of lessons that have these classes: those of a class are shared out evenly, none twice."""
+    pieces: dict[int, list[Tensor]] = {}
+    for label, n in Counter(label for lesson in lessons for label in lesson).items():
         own = members(train.labels, [label])
-        n = sum(label in lesson for lesson in visits)
         if n > len(own):
             raise InvalidValue(f"Class {names[label]} has {len(own)} images for {n} lessons; ask for fewer.")
         shuffled = own[torch.randperm(len(own), generator=generator(seed, "deal", label))]
-        parts[label] = list(shuffled.tensor_split(n)) if n else []
-    lessons = [train.select(torch.cat([parts[c].pop() for c in sorted(lesson)])) for lesson in visits]
-    n_classes = len(classes) if known_size else None
-    return stream(lessons, test, names, n_classes=n_classes, evaluation=evaluation)
+        pieces[label] = list(shuffled.tensor_split(n))
+    return [train.select(torch.cat([pieces[label].pop() for label in sorted(lesson)])) for lesson in lessons]
 
 
 def joint(source: Stream) -> Stream:
@@ -239,7 +240,7 @@ def members(labels: Tensor, classes: Sequence[int]) -> Tensor:
     return torch.isin(labels, torch.tensor(classes)).nonzero().view(-1)
 
 
-def _visits(classes: list[int], n: int, first: int, per_experience: int, seed: int) -> list[set[int]]:
+def _visits(classes: list[int], n: int, first: int, per_experience: int, seed: int) -> list[list[int]]:
     """Which classes each lesson holds: new ones enter at even intervals, known ones return between them."""
     if n < 1 or per_experience < 1 or not 1 <= first <= len(classes):
         raise InvalidValue(
@@ -249,14 +250,11 @@ def _visits(classes: list[int], n: int, first: int, per_experience: int, seed: i
     later = classes[first:]
     if n - 1 < -(-len(later) // per_experience):
         raise InvalidValue(f"{len(later)} more classes do not fit into {n - 1} lessons of {per_experience}.")
-    if n == 1:
-        return [set(classes)]
     entries = [later[i * len(later) // (n - 1) : (i + 1) * len(later) // (n - 1)] for i in range(n - 1)]
-    visits, known = [set(classes[:first])], list(classes[:first])
+    known = classes[:first]
+    visits = [list(known)]
     for i, entering in enumerate(entries):
-        lesson = set(entering[:per_experience])
         draw = torch.randperm(len(known), generator=generator(seed, "return", i)).tolist()
-        lesson |= {known[j] for j in draw[: max(0, per_experience - len(lesson))]}
-        visits.append(lesson)
+        visits.append(entering + [known[j] for j in draw[: per_experience - len(entering)]])
         known += entering
     return visits
