@@ -118,6 +118,21 @@ def test_uint8_and_float_pixels_are_the_same() -> None:
     assert torch.equal(model(pixels(3)), model(pixels(3).float()))
 
 
+def test_features_in_bfloat16_are_close_and_come_back_as_float32() -> None:
+    model = small_model().eval()
+    z = model.encode(pixels(3))
+    plain = model.features(z)
+    model.accelerate(bfloat16=True)
+    half = model.features(z)
+    assert half.dtype == torch.float32 and not torch.equal(half, plain)
+    torch.testing.assert_close(half, plain, rtol=0.05, atol=0.05)
+
+
+def test_a_device_without_autocast_computes_all_the_same() -> None:
+    model = small_model().to("meta")
+    assert model.features(torch.zeros(2, 4, 4, 4, device="meta")).shape == (2, 5)
+
+
 def test_bias_in_the_head_warns() -> None:
     with pytest.warns(TriphaseWarning, match="bias"):
         model = SplitClassifier(nn.Identity(), nn.Flatten(), nn.Linear(4, 2))

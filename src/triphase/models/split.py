@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Literal
 
 import torch
@@ -84,7 +84,7 @@ class SplitClassifier(nn.Module):
 
     def features(self, z: Tensor) -> Tensor:
         """csf(z), of shape (n, D)."""
-        half = torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16)
+        half = torch.autocast(self.device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
         with _running_statistics(self.csf, only_if=len(z) == 1), half:
             f: Tensor = self.csf(z)
         return f.float() if self._bfloat16 else f
