@@ -19,7 +19,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise BadData(f"There is no weight file {path}.")
     try:
-        content: Any = load_file(path) if path.suffix == ".safetensors" else _unpickle(path)
+        safe = path.suffix == ".safetensors"
+        content: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle can end in almost any of them
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise BadData(f"{path} cannot be read as a weight file: {reason}") from error
@@ -28,10 +29,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         raise BadData(f"{path} holds no state dict: a weight file maps names to tensors.")
     return {str(key).removeprefix("module."): value for key, value in content.items()}
-
-
-def _unpickle(path: Path) -> Any:
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def fill_(targets: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path) -> None:
