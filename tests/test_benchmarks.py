@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from triphase import TPC, Memory, run
+from triphase import run
 from triphase import state as files
 from triphase.bench.benchmarks import BENCHMARKS, Benchmark, find
 from triphase.bench.registry import LEARNERS
@@ -19,7 +19,6 @@ from triphase.bench.setup import Options, Setup, _weights, make_stream, minibatc
 from triphase.bench.streams import class_order, load
 from triphase.errors import BadData, InvalidValue, Mismatch, TriphaseWarning
 from triphase.learners import BiC
-from triphase.testing import tiny_model
 
 PAPER = {  # name: epochs first and then, n_mbe:n_mbr, memory, backbone (the paper's tables of hyper-parameters)
     "core50-41": (4, 4, (158, 98), 1500, "mobilenet_v1"),
@@ -268,14 +267,6 @@ def test_four_orders_are_permutations_and_differ(dataset: str, n_classes: int) -
 
 
 # Epochs and minibatches
-
-
-@pytest.mark.parametrize(
-    ("total", "split"),
-    [(3, (1, 1, 1)), (4, (1, 2, 1)), (35, (4, 27, 4)), (150, (15, 120, 15)), (200, (20, 160, 20))],
-)
-def test_epochs_are_split_over_the_phases_as_the_spec_says(total: int, split: tuple[int, int, int]) -> None:
-    assert TPC(tiny_model(), Memory(10)).epochs(total, novel=True) == split
 
 
 @pytest.mark.parametrize("scale", [1e-6, 0.01, 0.1, 0.5, 1.0, 2.0])

@@ -418,9 +418,12 @@ def test_the_board_shows_what_runs_and_tells_news_once() -> None:
     plan = Sweep(OUT, ("digits-5",), ("tpc",), (0, 1))
     one, two, three = plan.cells({})
     standing = Standing(plan, {one: Result(0.75, 0.5, 1.0)}, {two: "it broke"}, {three: 0.5}, seconds_left=5400.0)
-    board = Board(quiet=True)
-    with board.console.capture():
+    standing.warnings.append("it is late")
+    board = Board()
+    with board.console.capture() as told:
         board.watch(standing)
+        board.watch(standing)
+    assert told.get().splitlines() == [f"{one.title}  AMCA 75.0 %", f"{two.title}  failed: it broke", "it is late"]
     lines = "\n".join("".join(s.text for s in line) for line in board.console.render_lines(board.draw()))
     assert "1/4" in lines and "75.0 %" in lines and "50 %" in lines and three.title in lines
     assert "1 of 4 runs, about 1 h 30 min left, 1 failed" in lines

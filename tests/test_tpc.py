@@ -68,12 +68,16 @@ def test_rows_of_classes_not_known_are_zeroed_at_the_start_of_each_experience() 
     learner = learned(TPC(tiny_model(), Memory(12)), tiny_stream())
     with torch.no_grad():
         learner.model.head.weight[3] = 7.0  # as if a future class had received gradient
+    checked = 0
 
     def tick(step: Step) -> None:
+        nonlocal checked
         if step.phase == "I":
+            checked += 1
             assert torch.equal(learner.model.head.weight[3], torch.zeros(16))
 
     learner.learn(tiny_stream().experiences[1], RECIPE, tick)
+    assert checked == 2
 
 
 def phases(learner: TPC, experience: Experience, recipe: Recipe = RECIPE) -> list[tuple[str, int, int]]:
@@ -175,9 +179,14 @@ def test_prediction_is_over_seen_classes_unless_told_otherwise() -> None:
 
 
 def test_a_growing_head_learns_like_a_fixed_one_without_the_future_classes() -> None:
-    learner = learned(TPC(tiny_model(n_classes=0), Memory(12)), tiny_stream(), 2)
-    assert learner.model.n_classes == 3
-    right = learner.logits(unpack(latents(learner.model, tiny_images()))).argmax(1) == tiny_images().labels
+    growing, fixed = (TPC(tiny_model(n_classes=n), Memory(12)) for n in (0, 2))
+    for experience, recipe, n_seen in zip(tiny_stream().experiences, (FIRST, RECIPE), (2, 3), strict=True):
+        fixed.model.grow(n_seen)
+        for learner in (growing, fixed):
+            learner.learn(experience, recipe)
+        assert growing.model.n_classes == n_seen
+        assert same(snapshot(growing.model), snapshot(fixed.model))
+    right = growing.logits(unpack(latents(growing.model, tiny_images()))).argmax(1) == tiny_images().labels
     assert right[tiny_images().labels < 3].float().mean() > 0.8
 
 
@@ -265,12 +274,16 @@ def test_distillation_keeps_old_answers_closer() -> None:
 def test_live_momentum_does_not_move_known_rows_in_phase_1(reset: Any) -> None:
     learner = learned(TPC(tiny_model(), Memory(12), reset_momentum=reset), tiny_stream())
     known = learner.model.head.weight[:2].detach().clone()
+    checked = 0
 
     def tick(step: Step) -> None:
+        nonlocal checked
         if step.phase == "I":
+            checked += 1
             assert torch.equal(learner.model.head.weight[:2], known)
 
     learner.learn(tiny_stream().experiences[1], RECIPE, tick)
+    assert checked == 2
 
 
 def test_a_loaded_state_without_a_teacher_leaves_none_behind() -> None:
