@@ -361,7 +361,7 @@ def test_learner_state_holds_memory_head_and_known_classes(tmp_path: Path) -> No
     assert again.n_classes == 7 and torch.equal(other["id"], memory["id"])
 
 
-# Known defects, reported; each of these passes once the course is mended
+# Momentum over a frozen phase and of a single number, rates after a restart, an epoch without steps
 
 
 def test_momentum_that_is_never_reset_outlives_a_phase_in_which_csf_is_frozen() -> None:

@@ -345,7 +345,7 @@ def test_latent_memory_holds_the_plain_view(cached: bool) -> None:
     assert torch.equal(memory["z"], encode(model, len(x), x.__getitem__)[:, 0])
 
 
-# Known defects, reported; each of these passes once the feeder is mended
+# A memory that gets nothing new, grows or holds larger images; what is held out; plain latents; Phase III
 
 
 def test_latent_memory_accepts_an_experience_that_brings_nothing_new() -> None:

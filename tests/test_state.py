@@ -279,7 +279,7 @@ def test_json_comes_back_and_damage_is_named(tmp_path: Path) -> None:
 
 
 class Training:
-    """A real loop: BatchNorm, SGD with momentum as the course builds it, a frozen block and a position."""
+    """A real loop: BatchNorm, torch's SGD with momentum, a frozen block and a position."""
 
     def __init__(self) -> None:
         draw = torch.Generator().manual_seed(0)

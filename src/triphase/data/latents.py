@@ -76,7 +76,7 @@ class Budget:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Give the file its blocks now: a disk that turns out full at a mapped write would kill the process."""
+    """Give the file its blocks now, where the system can: a mapped write to a full disk would kill the process."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
     else:
@@ -224,7 +224,11 @@ def share(folder: Path | None) -> None:
 
 
 def _digest(model: SplitClassifier, images: Images, read: Read, views: int, dtype: torch.dtype) -> str:
-    """What latents depend on: llf, which images (ids are made of their content) at which size, views, precision."""
+    """What latents depend on: llf, which images at which size, views, precision.
+
+    Ids stand for images: positions (CIFAR-100, digits), hashes of paths (CORe50, ImageNet) or of content (photos).
+    The pixels of the first two tell the size.
+    """
     digest = hashlib.sha256(f"{views} {dtype} {torch.__version__}".encode())
     probe = read(torch.arange(min(2, len(images))))
     for tensor in (*model.llf.state_dict().values(), images.ids, probe):
