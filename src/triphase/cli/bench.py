@@ -50,11 +50,10 @@ def list_benchmarks(as_json: JSON = False) -> None:
         )
         return
     table = Table(box=None)
-    for column in ("name", "paper's name", "backbone", "memory", "epochs"):  # the rest is in --json
+    for column in ("name", "paper's name", "backbone", "memory", "n_mbe:n_mbr"):  # the rest is in --json
         table.add_column(column, no_wrap=True)
     for b in BENCHMARKS.values():
-        epochs = f"{b.first.epochs}, then {b.rest.epochs}"
-        table.add_row(b.name, b.title, b.backbone, str(b.memory), epochs)
+        table.add_row(b.name, b.title, b.backbone, str(b.memory), f"{b.rest.n_mbe}:{b.rest.n_mbr}")
     console = Console()
     console.print(table)
     console.print("\nOthers are made by")
