@@ -139,7 +139,8 @@ def class_incremental(
 ) -> Stream:
     """A/B-C: `first` classes (B), then `then` new ones (C) in each of the other experiences (Sec. V-A).
 
-    `known_size` gives the head all its rows from the start, as the paper does; otherwise it grows.
+    `known_size` tells how many classes there will be: `triphase bench` then gives the head all its rows from the
+    start, as the paper does; otherwise it grows.
     """
     classes = sorted(train.labels.unique().tolist()) if order is None else list(order)
     if first < 1 or then < 1:
