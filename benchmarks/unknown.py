@@ -35,7 +35,7 @@ from triphase.models import build
 TAUGHT, LESSONS, PER_CLASS, TESTED = 50, 5, 100, 50
 MEMORY, EXEMPLARS = 1000, 5  # samples in all, and those of each class among them that are held out
 N_MBE, N_MBR = 72, 56  # 128 as 950 images of a lesson to 750 replayed ones
-CHOSEN = "energy, TPC + SLDA"  # drawn in full: the one in use
+CHOSEN = "relative Mahalanobis, SLDA"  # drawn in full: the one in use
 Scores = dict[str, Tensor]
 
 

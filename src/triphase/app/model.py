@@ -187,14 +187,10 @@ class Model:
     def _familiarity(self, logits: Tensor, nearness: Tensor) -> Tensor:
         """(n, 1 or 2): the higher, the more an image resembles what was taught.
 
-        The first column tells near strangers apart (benchmarks/unknown.py chose it), the second one, the distance
-        to the nearest class mean of the untouched features, images that are like nothing at all.
+        The first of the two distances tells near strangers apart (benchmarks/unknown.py chose it), the second one
+        images that are like nothing at all.
         """
-        if nearness.shape[1] == 0:
-            return familiarity.max_logit(logits).unsqueeze(1)
-        if self.memory is None:
-            return nearness
-        return torch.stack([familiarity.energy(logits, self.temperature).double(), nearness[:, 1]], 1)
+        return nearness if nearness.shape[1] else familiarity.max_logit(logits).unsqueeze(1)
 
     @property
     def closed(self) -> Learner:
