@@ -94,7 +94,7 @@ def write_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> Any:
     """Read one JSON document of ours."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CorruptState(f"{path} is missing; restore it, or delete {path.parent} to start again.") from error
     except ValueError as error:
