@@ -386,7 +386,7 @@ def test_a_lesson_that_was_published_does_not_fail_for_what_it_leaves_behind(
     def full(self: object, *_: object) -> None:
         raise CannotWrite("Cannot write there.")
 
-    monkeypatch.setattr(lesson, "SAVE_EVERY", math.inf)  # a save on the way would close, too, if the machine is slow
+    monkeypatch.setattr(lesson, "SAVE_EVERY", math.inf)  # where a machine is slow, a save would close, too
     monkeypatch.setattr(Checkpoint, "close", full)
     monkeypatch.setattr(Store, "prune", full)
     outcome = lesson.teach(world.base, world.two, force=True)
