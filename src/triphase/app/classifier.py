@@ -35,7 +35,8 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learns images a batch at a time; labels never seen before are welcome, and old ones are not forgotten.
 
     X is a sequence of paths, of PIL images or of uint8 arrays (HWC, CHW or HW, of any sizes), or one uint8 array
-    (NHWC, NCHW or NHW). `classes_` lists the labels in order of arrival. The network comes pre-trained.
+    (NHWC, NCHW or NHW). `classes_` lists the labels of `fit` in order, then others as they arrive.
+    The network comes pre-trained.
     """
 
     model_: Model
@@ -57,10 +58,10 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.image_size, self.learner, self.seed = image_size, learner, seed
 
     def fit(self, X: Pictures, y: Sequence[Any] | NDArray[Any]) -> ContinualClassifier:
-        """Start anew and learn one batch."""
+        """Start anew and learn one batch; `classes_` is sorted then, as scikit-learn's scorers take for granted."""
         for name in ("model_", "classes_", "_kind", "_origin"):
             self.__dict__.pop(name, None)
-        return self.partial_fit(X, y)
+        return self._lesson(X, y, in_order=True)
 
     def partial_fit(
         self, X: Pictures, y: Sequence[Any] | NDArray[Any], classes: object = None
@@ -71,7 +72,13 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that were scaled each in its own way. `classes` is taken for the sake of scikit-learn and ignored: classes
         may come at any time.
         """
+        return self._lesson(X, y, in_order=False)
+
+    def _lesson(self, X: Pictures, y: Sequence[Any] | NDArray[Any], *, in_order: bool) -> ContinualClassifier:
         labels, kind = _labels(y)
+        names = list(dict.fromkeys(labels))
+        if in_order:
+            names.sort(key=KINDS[kind])
         if not hasattr(self, "model_"):
             model = Model(Options(**self.get_params()))
         else:
@@ -87,7 +94,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidValue("There is no image to learn from; give at least one.")
         before = copy.deepcopy(model.state_dict())
         try:
-            self._learn(model, images, labels)
+            self._learn(model, images, labels, names)
         except BaseException:  # interrupted, too: a classifier is never left with half a lesson
             if hasattr(self, "model_"):
                 self.model_ = Model.from_state(before)
@@ -99,7 +106,8 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Pictures) -> NDArray[np.float64]:
         """(n, classes) in the order of `classes_`, calibrated on images that were held out."""
-        return self._scores(X)[0].double().numpy()
+        probabilities = self._scores(X)[0].double()
+        return (probabilities / probabilities.sum(1, keepdim=True)).numpy()
 
     def predict(self, X: Pictures, unknown: bool = False) -> NDArray[Any]:
         """The label that fits best; with `unknown`, "unknown" for images unlike anything that was learned."""
@@ -154,8 +162,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise NotFittedError("This ContinualClassifier has learned nothing yet; call fit or partial_fit first.")
         return self.model_
 
-    def _learn(self, model: Model, images: Images, labels: list[str]) -> None:
-        names = list(dict.fromkeys(labels))
+    def _learn(self, model: Model, images: Images, labels: list[str], names: list[str]) -> None:
         numbers = torch.tensor([names.index(label) for label in labels])
         rows = self._new_rows(model, images, labels)
         if len(rows) == 0:
