@@ -791,7 +791,8 @@ def test_unteach_forgets_a_class_of_which_only_photos_for_measuring_are_left(wor
         if file.parent.name == "red" and id_ not in apart:
             (tmp_path / "wrong" / "red").mkdir(parents=True, exist_ok=True)
             shutil.copy(file, tmp_path / "wrong" / "red")
-    done("unteach", world.base, tmp_path / "wrong")
+    said = " ".join(done("unteach", world.base, tmp_path / "wrong").out.split())
+    assert "red has no photo left that it was learned from, so the class is forgotten" in said
     assert done("status", world.base, "--json").document()["classes"] == ["blue", "green"]
     again = done("teach", world.base, world.one, "--json").document()
     assert again["learned"] == 10 and again["known_already"] == 20

@@ -203,9 +203,13 @@ def unteach(
 
     Take them out of their folder, too: a later `teach` of it learns them again.
     """
+    before = keeping.open_store(model).version().info["classes"]
     with Progress(quiet=as_json) as progress:
         version, taken = keeping.unteach(model, photos, skip_bad=skip_bad, watch=progress.watch)
     text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."
+    for name in before:
+        if name not in version.info["classes"]:
+            text += f" {name} has no photo left that it was learned from, so the class is forgotten."
     text += " What the network itself has learned from them stays; older versions still hold them."
     text += "" if version.info["unknown"] else f" From now on, {NEVER_UNKNOWN}."
     _answer(as_json, model, version, text, images=taken)
