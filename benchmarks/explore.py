@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Anchored, Experience, Memory, Recipe
-from triphase.data.feeder import Feeder
-from triphase.data.latents import share
+from triphase.data.batches import Batches
+from triphase.data.feature_cache import share
 from triphase.learners.anchored import standardised
 from triphase.learners.protocol import Tick, ignore
 from triphase.maths import normalize_
@@ -71,11 +71,11 @@ class ClosedPhaseI(TPC):
         novel = set(experience.classes) - self.known
         if self.known and novel:
             assert self.memory is not None
-            feeder = Feeder(self.model, experience, self.memory, recipe, seed=self.seed)
+            batches = Batches(self.model, experience, self.memory, recipe, seed=self.seed)
             images, slots = experience.images, self.memory.slots()
             self.model.eval()
             with torch.no_grad():
-                f = self.model.csf(torch.cat([feeder.plain(torch.arange(len(images))), feeder.held(slots)]))
+                f = self.model.csf(torch.cat([batches.plain(torch.arange(len(images))), batches.held(slots)]))
             lda = SLDA(reading(("f",), {"f": f}), shrinkage=SHRINKAGE)
             lda.add(f, torch.cat([images.labels, self.memory["y"][slots]]))
             _, W, _ = lda.solution

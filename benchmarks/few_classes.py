@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triphase import Anchored, Memory, class_incremental
-from triphase.app.familiarity import auroc
-from triphase.app.lesson import recipe_for
+from triphase.app.ood import auroc
+from triphase.app.teach import recipe_for
 from triphase.data import sources
-from triphase.data.latents import latents, unpack
+from triphase.data.feature_cache import latents, unpack
 from triphase.data.streams import per_class, seeded_order
 from triphase.learners.anchored import WEIGHT, standardised
 from triphase.models import build

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from teach import SIZE, lessons, write
 
-from triphase.app.lesson import Outcome, teach
 from triphase.app.options import Options
+from triphase.app.teach import Outcome, teach
 from triphase.data import sources
 from triphase.data.images import Images
 from triphase.randomness import generator

@@ -26,11 +26,11 @@ from teach import LESSONS, SIZE, lessons
 from torch import Tensor
 
 from triphase import Anchored, Images, Recipe
-from triphase.app.lesson import recipe_for
 from triphase.app.model import Model
 from triphase.app.options import Options
+from triphase.app.teach import recipe_for
 from triphase.data import sources
-from triphase.data.latents import latents, share, unpack, views_of
+from triphase.data.feature_cache import latents, share, unpack, views_of
 from triphase.randomness import generator
 
 MEMORY: dict[str, int | str] = {"mixed": 500, "single": "200MB"}

@@ -32,9 +32,9 @@ from torch.nn import functional as F
 from triphase import SLDA, TPC, Images, Memory, RanPAC, Recipe, SplitClassifier
 from triphase.bench.streams import lessons_with_repetition
 from triphase.data import sources
-from triphase.data.latents import latents, share, unpack
+from triphase.data.feature_cache import latents, share, unpack
 from triphase.data.streams import Stream, class_incremental, members, per_class, seeded_order, stream
-from triphase.learners.depths import SHRINKAGE, Depths
+from triphase.learners.slda_depths import SHRINKAGE, Depths
 from triphase.models import build, linear_head
 
 IN_TABLES, TEST = 100, 50  # images a class

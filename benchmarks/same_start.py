@@ -20,8 +20,8 @@ from safetensors.torch import load_file
 from triphase import TPC
 from triphase.bench.benchmarks import find
 from triphase.bench.setup import Options, prepare
-from triphase.data.feeder import Feeder
-from triphase.data.latents import latents, unpack
+from triphase.data.batches import Batches
+from triphase.data.feature_cache import latents, unpack
 from triphase.learners.protocol import learn_blocks
 from triphase.maths.bias import normalize_
 
@@ -48,7 +48,7 @@ def main() -> None:
     learner.known = set(begun.classes)
     normalize_(learner.model.head.weight, frozenset(learner.known), learner.s)
     learn_blocks(learner.model, llf=False, csf=True)
-    Feeder(learner.model, begun, learner.memory, replace(setup.first, epochs=0), seed=learner.seed).remember()
+    Batches(learner.model, begun, learner.memory, replace(setup.first, epochs=0), seed=learner.seed).update_memory()
 
     z, y = latents(learner.model, stream.test), stream.test.labels
     accuracy = []

@@ -24,13 +24,13 @@ from PIL import Image
 from torch import Tensor
 
 from triphase import SLDA, Experience, Images, Joint, RanPAC, Recipe
-from triphase.app.lesson import recipe_for, teach
 from triphase.app.model import Model
 from triphase.app.options import Options
-from triphase.app.photos import scan
-from triphase.app.store import Store
+from triphase.app.scan import scan
+from triphase.app.store.versions import Store
+from triphase.app.teach import recipe_for, teach
 from triphase.data import sources
-from triphase.data.latents import latents, recalling, share, unpack, views_of
+from triphase.data.feature_cache import latents, recalling, share, unpack, views_of
 from triphase.data.streams import concatenate
 from triphase.models import build
 from triphase.randomness import generator

@@ -23,13 +23,13 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from triphase import TPC, Memory, Recipe
-from triphase.app import familiarity, trust
+from triphase.app import calibration, ood
 from triphase.data import sources
+from triphase.data.feature_cache import features, latents, unpack
 from triphase.data.images import Images
-from triphase.data.latents import features, latents, unpack
 from triphase.data.streams import class_incremental, per_class, seeded_order
 from triphase.learners.anchored import WEIGHT
-from triphase.learners.depths import SHRINKAGE, Depths
+from triphase.learners.slda_depths import SHRINKAGE, Depths
 from triphase.models import build
 
 TAUGHT, LESSONS, PER_CLASS, TESTED = 50, 5, 100, 50
@@ -62,11 +62,11 @@ def main() -> None:
         closed = statistics(train.frozen, train.y)
         held, tested = scores([exemplars, test], exemplars, closed, replayed)
         found = measure(exemplars.y, test.y, held, tested)
-        found["TPC"] = calibration(exemplars.logits, exemplars.y, test.logits, test.y)
-        found["TPC + SLDA"] = calibration(summed(exemplars, *closed), exemplars.y, summed(test, *closed), test.y)
+        found["TPC"] = calibration_errors(exemplars.logits, exemplars.y, test.logits, test.y)
+        found["TPC + SLDA"] = calibration_errors(summed(exemplars, *closed), exemplars.y, summed(test, *closed), test.y)
         results.append(found)
         if order == 0 and arguments.figure:
-            draw(arguments.figure, tested, test.y >= 0, familiarity.threshold(held[CHOSEN]))
+            draw(arguments.figure, tested, test.y >= 0, ood.threshold(held[CHOSEN]))
     document = {"orders": results, "mean": mean_of(results), "cpu_seconds": time.process_time() - began}
     print(json.dumps(document, indent=1))
 
@@ -117,25 +117,25 @@ def summed(seen: Seen, means: Tensor, precision: Tensor) -> Tensor:
 
 def scores(wanted: list[Seen], exemplars: Seen, closed: tuple[Tensor, Tensor], replayed: Seen) -> list[Scores]:
     """Familiarity by each score, higher where an image looks like a class that was taught."""
-    temperature = trust.fit_temperature(exemplars.logits, exemplars.y)
+    temperature = calibration.fit_temperature(exemplars.logits, exemplars.y)
     means, precision = closed
     learned_means, learned_precision = statistics(replayed.learned, replayed.y)
     white, learned_white = torch.linalg.cholesky(precision), torch.linalg.cholesky(learned_precision)
-    both = trust.fit_temperature(summed(exemplars, *closed), exemplars.y)
+    both = calibration.fit_temperature(summed(exemplars, *closed), exemplars.y)
     return [
         {
-            "max softmax, TPC": familiarity.max_softmax(seen.logits, temperature),
-            "max logit, TPC": familiarity.max_logit(seen.logits),
-            "energy, TPC": familiarity.energy(seen.logits, temperature),
-            "max softmax, TPC + SLDA": familiarity.max_softmax(summed(seen, *closed), both),
-            "energy, TPC + SLDA": familiarity.energy(summed(seen, *closed), both),
-            "cosine, SLDA": familiarity.cosine(seen.frozen, means),
-            "Mahalanobis, SLDA": familiarity.mahalanobis(seen.frozen @ white, means @ white),
-            "relative Mahalanobis, SLDA": familiarity.relative_mahalanobis(seen.frozen @ white, means @ white),
-            "relative Mahalanobis, memory": familiarity.relative_mahalanobis(
+            "max softmax, TPC": ood.max_softmax(seen.logits, temperature),
+            "max logit, TPC": ood.max_logit(seen.logits),
+            "energy, TPC": ood.energy(seen.logits, temperature),
+            "max softmax, TPC + SLDA": ood.max_softmax(summed(seen, *closed), both),
+            "energy, TPC + SLDA": ood.energy(summed(seen, *closed), both),
+            "cosine, SLDA": ood.cosine(seen.frozen, means),
+            "Mahalanobis, SLDA": ood.mahalanobis(seen.frozen @ white, means @ white),
+            "relative Mahalanobis, SLDA": ood.relative_mahalanobis(seen.frozen @ white, means @ white),
+            "relative Mahalanobis, memory": ood.relative_mahalanobis(
                 seen.learned @ learned_white, learned_means @ learned_white
             ),
-            "nearest of memory": familiarity.nearest(seen.learned, replayed.learned),
+            "nearest of memory": ood.nearest(seen.learned, replayed.learned),
         }
         for seen in wanted
     ]
@@ -160,15 +160,15 @@ def standardized(logits: Tensor) -> Tensor:
     return (logits - logits.mean(1, keepdim=True)) / logits.std(1, keepdim=True)
 
 
-def calibration(held: Tensor, y_held: Tensor, logits: Tensor, y: Tensor) -> dict[str, float]:
+def calibration_errors(held: Tensor, y_held: Tensor, logits: Tensor, y: Tensor) -> dict[str, float]:
     """How far probabilities are from frequencies on known test images, before and after one temperature."""
-    temperature = trust.fit_temperature(held, y_held)
+    temperature = calibration.fit_temperature(held, y_held)
     logits, y = logits[y >= 0], y[y >= 0]
     return {
         "accuracy": share(logits.argmax(1) == y),
         "temperature": temperature,
-        "ece_before": trust.expected_calibration_error(logits.softmax(1), y),
-        "ece_after": trust.expected_calibration_error((logits / temperature).softmax(1), y),
+        "ece_before": calibration.expected_calibration_error(logits.softmax(1), y),
+        "ece_after": calibration.expected_calibration_error((logits / temperature).softmax(1), y),
     }
 
 
@@ -177,10 +177,10 @@ def measure(y_held: Tensor, y: Tensor, held: Scores, tested: Scores) -> dict[str
     known = y >= 0
     found: dict[str, Any] = {"scores": {}}
     for name, score in tested.items():
-        at = familiarity.threshold(held[name])
-        at_moments = familiarity.threshold_from_moments(familiarity.moments(held[name], y_held, TAUGHT))
+        at = ood.threshold(held[name])
+        at_moments = ood.threshold_from_moments(ood.moments(held[name], y_held, TAUGHT))
         found["scores"][name] = {
-            "auroc": familiarity.auroc(score[known], score[~known]),
+            "auroc": ood.auroc(score[known], score[~known]),
             "known_accepted": share(score[known] >= at),
             "unknown_rejected": share(score[~known] < at),
             "known_accepted_by_moments": share(score[known] >= at_moments),
@@ -204,10 +204,10 @@ def draw(path: Path, tested: Scores, known: Tensor, threshold: float) -> None:
     """ROC curves of all scores, and the chosen one's histogram with its threshold."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     roc, histogram = figure.subplots(1, 2)
-    for name, score in sorted(tested.items(), key=lambda item: -familiarity.auroc(item[1][known], item[1][~known])):
+    for name, score in sorted(tested.items(), key=lambda item: -ood.auroc(item[1][known], item[1][~known])):
         levels = score[~known].quantile(torch.linspace(1, 0, 200))
         kept = [share(score[known] >= level) for level in levels]
-        label = f"{name}: {familiarity.auroc(score[known], score[~known]):.3f}"
+        label = f"{name}: {ood.auroc(score[known], score[~known]):.3f}"
         roc.plot(torch.linspace(0, 1, 200), kept, label=label, lw=2.5 if name == CHOSEN else 1)
     roc.plot([0, 1], [0, 1], color="grey", lw=0.5)
     roc.set(

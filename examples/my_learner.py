@@ -6,10 +6,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triphase import Experience, Memory, Recipe, SplitClassifier, class_incremental, run
-from triphase.data.feeder import Feeder
+from triphase.data.batches import Batches
 from triphase.data.sources import digits
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import Tick, ignore, learn_blocks, predict, sgd_step
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.models import small_cnn
 from triphase.testing import check_learner
 
@@ -21,25 +21,25 @@ class SmoothReplay:
         self.model, self.memory, self.smoothing, self.seed = model, memory, smoothing, seed
         self.settings = {"learner": "smooth-replay", "smoothing": smoothing, "seed": seed}
         self.known: set[int] = set()
-        self.course = Course()
+        self.loop = TrainingLoop()
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Train on the experience beside replayed samples."""
         seen = self.known | set(experience.classes)
-        if self.course.begin("start"):
+        if self.loop.begin("start"):
             self.model.grow(max(seen) + 1)
         self.model.train()
         learn_blocks(self.model, llf=False, csf=True)
-        feeder = Feeder(self.model, experience, self.memory, recipe, seed=self.seed)
-        if self.course.begin("train"):
-            optimizer = self.course.optimizer(self.model, recipe)
-            for mb in feeder.mixed(self.course.steps(recipe.epochs, feeder.n_mixed)):
+        batches = Batches(self.model, experience, self.memory, recipe, seed=self.seed)
+        if self.loop.begin("train"):
+            optimizer = self.loop.optimizer(self.model, recipe)
+            for mb in batches.mixed(self.loop.steps(recipe.epochs, batches.n_mixed)):
                 loss = F.cross_entropy(self.model.tail(mb.z), mb.y, label_smoothing=self.smoothing)
                 sgd_step(optimizer, loss)
-                tick(self.course.took(loss))
-        feeder.remember()
+                tick(self.loop.step_done(loss))
+        batches.update_memory()
         self.known = seen
-        self.course.finish()
+        self.loop.finish()
 
     def logits(self, z: Tensor) -> Tensor:
         """Scores over the classes seen so far."""
@@ -47,11 +47,11 @@ class SmoothReplay:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        return learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        return learner_state(self.settings, self.model, self.memory, self.known, self.loop)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self.known = load_learner_state(state, self.model, self.memory, self.loop)
 
 
 def main(epochs: int = 10) -> float:

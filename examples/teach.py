@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image, ImageDraw
 
-from triphase.app.keeping import predict
-from triphase.app.lesson import teach
+from triphase.app.manage import predict
+from triphase.app.teach import teach
 
 
 def make_photos(folder: Path, name: str, colour: str, n: int) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from torch import nn
 
 from triphase import SplitClassifier
-from triphase.data.feeder import Feeder
+from triphase.data.batches import Batches
 from triphase.models import Normalize, linear_head
 
 
@@ -18,10 +18,10 @@ class Linear(SplitClassifier):
         super().__init__(Normalize((0.0,) * 3, (255.0,) * 3), nn.Flatten(), linear_head(n_features, n_classes))
 
 
-def minibatches(feeder: Feeder, epochs: int, first_epoch: int, balanced: bool = False) -> Iterator[Any]:
-    n = feeder.n_balanced if balanced else feeder.n_mixed
+def minibatches(batches: Batches, epochs: int, first_epoch: int, balanced: bool = False) -> Iterator[Any]:
+    n = batches.n_balanced if balanced else batches.n_mixed
     steps = [(first_epoch + e, k) for e in range(epochs) for k in range(n)]
-    yield from feeder.balanced(steps) if balanced else feeder.mixed(steps)
+    yield from batches.balanced(steps) if balanced else batches.mixed(steps)
 
 
 def softmax(z: np.ndarray) -> np.ndarray:

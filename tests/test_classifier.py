@@ -18,10 +18,10 @@ from sklearn.utils.validation import check_array
 
 from triphase import ContinualClassifier
 from triphase.app import removal
-from triphase.app.keeping import forget, rename
-from triphase.app.lesson import KEEP, teach
+from triphase.app.manage import forget, rename
 from triphase.app.model import Model
-from triphase.app.store import Store
+from triphase.app.store.versions import Store
+from triphase.app.teach import KEEP, teach
 from triphase.errors import BadData, InvalidValue, Mismatch, TriphaseError
 
 SMALL: dict[str, Any] = {"image_size": 32, "memory": 60}

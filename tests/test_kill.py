@@ -142,7 +142,7 @@ def saved(out: Path) -> tuple[int, str]:
     """Experience and section of the state on disk."""
     state = Checkpoint(out / "state").load()
     assert state is not None
-    return state["run"]["experience"], state["course"]["section"]
+    return state["run"]["experience"], state["loop"]["section"]
 
 
 def test_the_reference_learned_something(reference: Path) -> None:
@@ -197,7 +197,7 @@ def test_killed_at_the_first_and_last_step_of_each_phase_it_ends_the_same(
             Death("open", "settings.json"),
             Death("half", "settings.json"),
             Death("replaced", "settings.json"),
-            Death("half", "course"),
+            Death("half", "loop"),
             Death("replace", "index.json"),
             Death("fsync", n=2),
             Death("half", "index.json", 3),
@@ -208,7 +208,7 @@ def test_killed_at_the_first_and_last_step_of_each_phase_it_ends_the_same(
             Death("replaced", "memory"),
             Death("half", "memory", 2),
             Death("replace", "csf", 9),
-            Death("unlink", "course", 4),
+            Death("unlink", "loop", 4),
             Death("replaced", "momentum", 12),
             Death("replace", "index.json", 25),
         ],

@@ -28,7 +28,7 @@ from triphase import (
     joint,
     testing,
 )
-from triphase.data.feeder import Feeder
+from triphase.data.batches import Batches
 from triphase.errors import InvalidValue
 from triphase.testing import REST, check_learner, tiny_model, tiny_stream
 
@@ -170,15 +170,15 @@ def test_joint_goes_on_from_its_first_weights_whatever_network_it_is_loaded_into
 @pytest.mark.parametrize("name", ["joint-cumulative", "replay", "tpc", "ar1", "bic", "derpp"])
 def test_held_out_images_are_never_trained_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trained: set[int] = set()
-    original = Feeder._draw
+    original = Batches._draw
 
-    def spy(self: Feeder, rows: Tensor, slots: Tensor, *rest: Any) -> Any:
+    def spy(self: Batches, rows: Tensor, slots: Tensor, *rest: Any) -> Any:
         trained.update(self.experience.images.ids[rows].tolist())
         if self.memory is not None:
             trained.update(self.memory["id"][slots].tolist())
         return original(self, rows, slots, *rest)
 
-    monkeypatch.setattr(Feeder, "_draw", spy)
+    monkeypatch.setattr(Batches, "_draw", spy)
     learner, apart = MAKERS[name](tiny_model(), Memory(24, seed=0)), set()
     for experience in tiny_stream().experiences:
         held_out = torch.arange(len(experience.images)) % 4 == 0

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from triphase.app.names import class_name
+from triphase.app.class_names import class_name
 from triphase.errors import InvalidValue
 
 

@@ -28,14 +28,14 @@ from triphase import (
     Recipe,
     SplitClassifier,
 )
-from triphase.data.feeder import Feeder
+from triphase.data.batches import Batches
+from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
-from triphase.data.latents import latents, unpack
 from triphase.data.memory import HELD_OUT, TRAIN
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners import anchored
-from triphase.learners.depths import SHRINKAGE
 from triphase.learners.protocol import Step
+from triphase.learners.slda_depths import SHRINKAGE
 from triphase.models import linear_head
 from triphase.models.batchrenorm import BatchRenorm2d
 from triphase.randomness import generator, keys
@@ -72,14 +72,14 @@ def test_ar1_consolidates_as_cwr_star_says(mean: Any) -> None:
         n_cur = np.bincount(torch.cat([experience.images.labels, memory["y"]]).numpy(), minlength=4)
         current = np.flatnonzero(n_cur)
         W, V = np.where((n_cur > 0)[:, None], cw, 0.0), np.zeros((4, 108))
-        feeder = Feeder(model, experience, memory, RECIPE, seed=0)
-        for mb in minibatches(feeder, 3, 0):
+        batches = Batches(model, experience, memory, RECIPE, seed=0)
+        for mb in minibatches(batches, 3, 0):
             W, V = sgd(W, V, cross_entropy_gradient(W, *features(mb)))
         trained = W[current] - (W[current].mean() if mean == "global" else W[current].mean(1, keepdims=True))
         w_past = np.sqrt(past[current] / n_cur[current])[:, None]
         cw[current] = (cw[current] * w_past + trained) / (w_past + 1)
         past += n_cur
-        feeder.remember()
+        batches.update_memory()
         np.testing.assert_allclose(model.head.weight.detach().numpy(), cw, rtol=1e-3, atol=1e-6)
     assert past.tolist() == learner.n_past.tolist() and past[1] > 13 / 2  # replayed samples were counted again
 
@@ -119,9 +119,9 @@ def test_derpp_minimises_its_three_terms() -> None:
     stored: dict[int, np.ndarray] = {}
     for experience in tiny_stream().experiences:
         learner.learn(experience, RECIPE)
-        feeder = Feeder(model, experience, memory, RECIPE, seed=0)
+        batches = Batches(model, experience, memory, RECIPE, seed=0)
         V = np.zeros_like(W)
-        for mb in minibatches(feeder, 3, 0):
+        for mb in minibatches(batches, 3, 0):
             f, y = features(mb)
             n, m = mb.n_current, len(mb.slots)
             dW = cross_entropy_gradient(W, f[:n], y[:n])
@@ -132,7 +132,7 @@ def test_derpp_minimises_its_three_terms() -> None:
             W, V = sgd(W, V, dW)
         np.testing.assert_allclose(model.head.weight.detach().numpy(), W, rtol=1e-3, atol=1e-6)
         before = set(memory["id"].tolist())
-        feeder.remember()
+        batches.update_memory()
         for i, x in zip(memory["id"].tolist(), memory["x"], strict=True):
             if i not in before:
                 stored[i] = x.double().flatten().numpy() / 255 @ W.T
@@ -199,9 +199,9 @@ def test_bic_stage_1_distils_over_classes_and_weighs_by_the_number_of_old_ones()
         old, seen = sorted(known - new), sorted(known | new)
         n_val = max(1, 30 // len(known or new) // 10)
         held_out = learner_holds_out(experience, memory, n_val)
-        feeder = Feeder(model, experience, memory, RECIPE, seed=0, held_out=held_out)
+        batches = Batches(model, experience, memory, RECIPE, seed=0, held_out=held_out)
         teacher, share, V = W.copy(), len(old) / len(seen), np.zeros_like(W)
-        for mb in minibatches(feeder, 3, 0):
+        for mb in minibatches(batches, 3, 0):
             f, y = features(mb)
             G = np.zeros((len(y), 4))
             position = np.searchsorted(seen, y)
@@ -213,7 +213,7 @@ def test_bic_stage_1_distils_over_classes_and_weighs_by_the_number_of_old_ones()
                 G[:, old] += share / T * (softmax((f @ W.T)[:, old] / T) - softmax(said[:, old] / T))
             W, V = sgd(W, V, G.T @ f / len(y))
         np.testing.assert_allclose(model.head.weight.detach().numpy(), W, rtol=1e-3, atol=1e-6)
-        feeder.remember(lambda rows, held=held_out: {"split": held[rows].to(torch.int8)})  # type: ignore[misc]
+        batches.update_memory(lambda rows, held=held_out: {"split": held[rows].to(torch.int8)})  # type: ignore[misc]
         memory.release(max(1, 30 // len(seen) // 10))
         known, corrected = set(seen), (new if known else set())
         pair = learner.pair.double().numpy()
@@ -260,13 +260,13 @@ def test_bic_stage_2_finds_the_minimum_of_cross_entropy_and_beta() -> None:
     seen: dict[str, Any] = {}
     original = BiC._stage_2
 
-    def spy(self: BiC, feeder: Feeder, recipe: Recipe, classes: set[int], new: set[int]) -> tuple[Tensor, Tensor]:
+    def spy(self: BiC, batches: Batches, recipe: Recipe, classes: set[int], new: set[int]) -> tuple[Tensor, Tensor]:
         slots = self.memory.slots(HELD_OUT)
         seen["y"] = self.memory["y"][slots].numpy()
         self.model.eval()
-        seen["logits"] = self.model.tail(feeder.held(slots)).detach().double().numpy()[:, :3]
+        seen["logits"] = self.model.tail(batches.held(slots)).detach().double().numpy()[:, :3]
         self.model.train()
-        return original(self, feeder, recipe, classes, new)
+        return original(self, batches, recipe, classes, new)
 
     learner._stage_2 = spy.__get__(learner)  # type: ignore[method-assign]
     learner.learn(two, replace(REST, n_mbe=64, n_mbr=192))  # stage 2's rate grows with the minibatch
@@ -292,15 +292,15 @@ def test_bic_stage_2_finds_the_minimum_of_cross_entropy_and_beta() -> None:
 def test_bic_validates_inside_the_budget_on_samples_it_never_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = BiC(tiny_model(), Memory(20))
     trained: set[int] = set()
-    original = Feeder._draw
+    original = Batches._draw
 
-    def spy(self: Feeder, rows: Tensor, slots: Tensor, *rest: Any) -> Any:
+    def spy(self: Batches, rows: Tensor, slots: Tensor, *rest: Any) -> Any:
         trained.update(self.experience.images.ids[rows].tolist())
         if self.memory is not None and len(slots):
             trained.update(self.memory["id"][slots].tolist())
         return original(self, rows, slots, *rest)
 
-    monkeypatch.setattr(Feeder, "_draw", spy)
+    monkeypatch.setattr(Batches, "_draw", spy)
     images = tiny_images()
     lessons = [([0, 1], 0), ([2], 0), ([0, 1], 1), ([3], 0), ([2, 3], 1)]  # classes, which half of their images
     for index, (classes, half) in enumerate(lessons, start=1):
@@ -566,15 +566,15 @@ def test_all_gradient_learners_see_the_same_minibatches_where_their_algorithms_a
 ) -> None:
     """Replay, AR1 and DER++ the very same; TPC the same until Phase III; BiC all but what it holds out."""
     seen: list[tuple[Tensor, Tensor]] = []
-    original = Feeder._draw
+    original = Batches._draw
 
-    def spy(self: Feeder, rows: Tensor, slots: Tensor, *rest: Any) -> Any:
+    def spy(self: Batches, rows: Tensor, slots: Tensor, *rest: Any) -> Any:
         if len(rows):
             ids = self.memory["id"][slots] if self.memory is not None else slots
             seen.append((self.experience.images.ids[rows], ids))
         return original(self, rows, slots, *rest)
 
-    monkeypatch.setattr(Feeder, "_draw", spy)
+    monkeypatch.setattr(Batches, "_draw", spy)
     batches: dict[str, list[tuple[Tensor, Tensor]]] = {}
     for make in (FineTune, AR1, DERpp, TPC, BiC):
         seen.clear()

@@ -19,7 +19,8 @@ from triphase.bench.run import Event, Report
 from triphase.data.images import Images
 from triphase.data.streams import Experience, Stream, class_incremental, joint
 from triphase.errors import BadData, CorruptState, Interrupted, InvalidValue, Mismatch
-from triphase.learners import Joint, Learner, Step, Tick, course
+from triphase.learners import Joint, Learner, Step, Tick
+from triphase.learners import training as loop
 from triphase.models import linear_head
 from triphase.state import Checkpoint
 from triphase.testing import FIRST, REST, tiny_model, tiny_stream
@@ -379,7 +380,7 @@ LEARNERS: dict[str, tuple[Callable[[], Learner], Recipe]] = {
 def test_stopped_after_any_save_it_ends_the_same(
     name: str, stop_at_save: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(course, "PATIENCE", 0)  # the rate falls after every epoch, if the recipe lets it
+    monkeypatch.setattr(loop, "PATIENCE", 0)  # the rate falls after every epoch, if the recipe lets it
     make, first = LEARNERS[name]
     rest, stream = replace(first, n_mbr=8), tiny_stream()
     reference = run(make(), stream, first=first, rest=rest, out=tmp_path / "reference", save_every=0)
@@ -481,7 +482,7 @@ def test_a_run_that_was_refused_at_once_may_be_begun_as_another(tmp_path: Path) 
     assert files.read_json(out / "settings.json") == report.settings
 
 
-@pytest.mark.parametrize("part", ["index.json", "head", "course", "memory"])
+@pytest.mark.parametrize("part", ["index.json", "head", "loop", "memory"])
 def test_a_truncated_checkpoint_is_named(part: str, stop_at_save: Callable[..., None], tmp_path: Path) -> None:
     out = tmp_path / "run"
     begun(out, stop_at_save)

@@ -40,11 +40,11 @@ def test_a_lesson_does_not_wait_for_the_compiler() -> None:
     code = (
         "import sys, torch\n"
         "from triphase.models import build\n"
-        "from triphase.learners.course import Course\n"
+        "from triphase.learners.training import TrainingLoop\n"
         "from triphase.data.recipe import Recipe\n"
         "from triphase.learners.protocol import sgd_step\n"
         "model = build('resnet32', 3, image_size=32)\n"
-        "optimizer = Course().optimizer(model, Recipe())\n"
+        "optimizer = TrainingLoop().optimizer(model, Recipe())\n"
         "sgd_step(optimizer, model(torch.rand(2, 3, 32, 32)).square().sum())\n"
         "print(*{'torch._dynamo', 'sympy'} & set(sys.modules))\n"
     )

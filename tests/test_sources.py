@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from triphase.data.feeder import Feeder
+from triphase.data.batches import Batches
+from triphase.data.feature_cache import AHEAD
 from triphase.data.images import Images
-from triphase.data.latents import AHEAD
 from triphase.data.recipe import Recipe
 from triphase.data.sources import (
     cifar100,
@@ -582,8 +582,8 @@ def test_imagenet_is_decoded_a_few_minibatches_ahead_and_then_forgotten(tmp_path
     lessons = class_incremental(watched, test, names, first=1, then=1, order=[0, 1])
     assert not asked  # a stream is made of names
     recipe = Recipe(epochs=1, n_mbe=n_mbe, augment="rrc+flip")
-    feeder = Feeder(small_cnn(2, channels=3, image_size=16), lessons.experiences[0], None, recipe, seed=0)
-    served = feeder.mixed((0, step) for step in range(feeder.n_mixed))
+    batches = Batches(small_cnn(2, channels=3, image_size=16), lessons.experiences[0], None, recipe, seed=0)
+    served = batches.mixed((0, step) for step in range(batches.n_mixed))
     for k, minibatch in enumerate(served, start=1):
         assert early.wait(60)  # more is decoded while the first minibatch is still in use
         assert minibatch.z.shape == (n_mbe, 3, 16, 16)

@@ -306,7 +306,7 @@ class Training:
     def state(self) -> dict[str, Any]:
         momentum = [s["momentum_buffer"] for s in self.optimizer.state.values()]
         blocks = {name: dict(getattr(self, name).state_dict()) for name in ("llf", "csf", "head")}
-        return {**blocks, "momentum": momentum, "course": {"step": self.step}}
+        return {**blocks, "momentum": momentum, "loop": {"step": self.step}}
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -332,16 +332,16 @@ def test_only_changed_parts_are_written_again(tmp_path: Path) -> None:
         assert len(after) == 6  # five parts and the index; no old ones are left
         return {name.split("-")[0] for name, time in after.items() if before.get(name) != time} - {"index.json"}
 
-    assert written() == {"llf", "csf", "head", "momentum", "course"}
+    assert written() == {"llf", "csf", "head", "momentum", "loop"}
     assert written() == set()
     training.go()
-    assert written() == {"csf", "head", "momentum", "course"}
+    assert written() == {"csf", "head", "momentum", "loop"}
     training.csf.eval()
     training.optimizer.param_groups[0]["params"] = list(training.head.parameters())
     training.go()
-    assert written() >= {"head", "course"}
+    assert written() >= {"head", "loop"}
     training.step += 1
-    assert written() == {"course"}
+    assert written() == {"loop"}
     with torch.no_grad():
         training.llf(training.x)
         training.llf.train()(training.x)  # running statistics alone

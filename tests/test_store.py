@@ -22,9 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from triphase.app.directory import Event, Info
-from triphase.app.sealed import FORMAT, sealed
-from triphase.app.store import Store
+from triphase.app.store.checksums import FORMAT, sealed
+from triphase.app.store.files import Event, Info
+from triphase.app.store.versions import Store
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, Mismatch, TriphaseError
 from triphase.randomness import generator
 from triphase.state import State
@@ -176,13 +176,13 @@ deeds = st.lists(st.sampled_from(["publish", "publish", "undo", "prune 1", "prun
 
 @settings(max_examples=25)
 @given(deeds)
-def test_any_course_of_events_is_what_it_would_be_in_memory(tmp_path_factory: Any, course: list[str]) -> None:
-    path = tmp_path_factory.getbasetemp() / "course"
+def test_any_course_of_events_is_what_it_would_be_in_memory(tmp_path_factory: Any, loop: list[str]) -> None:
+    path = tmp_path_factory.getbasetemp() / "loop"
     shutil.rmtree(path, ignore_errors=True)
     store = fill(path, 1)
     parents: dict[int, int | None] = {1: None}
     kept, current, told = {1}, 1, [1]
-    for deed in course:
+    for deed in loop:
         if deed == "publish":
             number = store.publish(model(len(parents) + 1), {}, {}).number
             assert number == max(parents) + 1
@@ -540,7 +540,7 @@ def test_newer_format_asks_for_an_upgrade(tmp_path: Path, name: str) -> None:
 
 def test_older_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fill(tmp_path, 1)
-    monkeypatch.setattr("triphase.app.sealed.FORMAT", FORMAT + 1)
+    monkeypatch.setattr("triphase.app.store.checksums.FORMAT", FORMAT + 1)
     with pytest.raises(Mismatch, match=rf"older triphase \(format {FORMAT}, .*teach a new model"):
         store.load()
 

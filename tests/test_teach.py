@@ -23,14 +23,15 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from triphase.app import lesson, trust
-from triphase.app.measured import Measured
+from triphase.app import calibration
+from triphase.app import teach as lesson
+from triphase.app.evaluation import Measured
 from triphase.app.model import Model
-from triphase.app.photos import scan
-from triphase.app.store import Store
+from triphase.app.scan import scan
+from triphase.app.store.versions import Store
 from triphase.cli import main
 from triphase.cli.progress import Progress
-from triphase.data.latents import features
+from triphase.data.feature_cache import features
 from triphase.data.memory import HELD_OUT
 from triphase.data.streams import Experience
 from triphase.errors import CannotWrite, CorruptState
@@ -299,14 +300,16 @@ def test_a_dry_run_writes_nothing(world: World, tmp_path: Path) -> None:
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that no lesson passes."""
-    real = trust.guard
+    real = calibration.guard
 
-    def guard(before: torch.Tensor, after: torch.Tensor, y: torch.Tensor, max_drop: float = 0.02) -> trust.Verdict:
+    def guard(
+        before: torch.Tensor, after: torch.Tensor, y: torch.Tensor, max_drop: float = 0.02
+    ) -> calibration.Verdict:
         after = after.clone()
         after[: (len(after) + 1) // 2] = False
         return replace(real(before, after, y, max_drop), refused=True)
 
-    monkeypatch.setattr(trust, "guard", guard)
+    monkeypatch.setattr(calibration, "guard", guard)
 
 
 def test_a_lesson_whose_labels_are_mixed_up_is_refused(world: World, tmp_path: Path) -> None:
@@ -367,13 +370,13 @@ def test_a_lesson_that_is_refused_after_its_quick_half_takes_that_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verdicts = []
-    guard = trust.guard
+    guard = calibration.guard
 
-    def second_thoughts(*arguments: Any) -> trust.Verdict:
+    def second_thoughts(*arguments: Any) -> calibration.Verdict:
         verdicts.append(guard(*arguments))
         return replace(verdicts[-1], refused=len(verdicts) > 1)
 
-    monkeypatch.setattr(trust, "guard", second_thoughts)
+    monkeypatch.setattr(calibration, "guard", second_thoughts)
     outcome = lesson.teach(world.base, world.two, quick=True)
     assert len(verdicts) == 2 and not outcome.published and outcome.version == 1
     assert Store(world.base).load()[1].number == 1
@@ -1020,7 +1023,7 @@ def test_a_lesson_with_mostly_wrong_labels_is_refused_though_guessing_would_do_w
         asked.append(len(y))
         return torch.arange(500) < 150  # of 10 classes: three times what guessing does, and far from the others
 
-    monkeypatch.setattr(trust, "right_among", half_right)
+    monkeypatch.setattr(calibration, "right_among", half_right)
     model = Model.from_state(Store(world.base).load()[0])
     before = Measured(model)
     before.right = torch.arange(100) < 80
@@ -1028,7 +1031,7 @@ def test_a_lesson_with_mostly_wrong_labels_is_refused_though_guessing_would_do_w
     held = torch.ones(len(images), dtype=torch.bool)
     experience = Experience(2, images, held)
     assert before.unlearned(model, experience) and len(asked) == 1, "the few say enough"
-    monkeypatch.setattr(trust, "right_among", lambda *given: torch.arange(500) < 400)
+    monkeypatch.setattr(calibration, "right_among", lambda *given: torch.arange(500) < 400)
     assert not before.unlearned(model, experience)
 
 

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from derivation import Linear, minibatches, softmax
 from triphase import TPC, Experience, Memory, Recipe, Stream
-from triphase.data.feeder import Feeder
-from triphase.data.latents import latents, unpack
+from triphase.data.batches import Batches
+from triphase.data.feature_cache import latents, unpack
 from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.learners.protocol import Step
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
@@ -229,12 +229,12 @@ def test_a_run_with_a_linear_model_equals_algorithm_1_in_numpy() -> None:
             current = set(experience.classes)
             novel, seen = current - known, sorted(known | current)
             W[[j for j in range(4) if j not in known]] = 0
-            feeder = Feeder(model, experience, memory, recipe, seed=0)
+            batches = Batches(model, experience, memory, recipe, seed=0)
             for phase, epochs, before in (("I", 1, 0), ("II", 3, 1), ("III", 1, 4)):
                 if phase == "III":
-                    feeder.remember()
+                    batches.update_memory()
                 V = np.zeros_like(W)
-                for mb in minibatches(feeder, epochs, before, balanced=phase == "III"):
+                for mb in minibatches(batches, epochs, before, balanced=phase == "III"):
                     f, y = mb.z.double().flatten(1).numpy(), mb.y.numpy()
                     p = softmax(f @ W.T)
                     true = p[np.arange(len(y)), y][:, None]

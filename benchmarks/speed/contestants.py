@@ -15,9 +15,9 @@ from workload import Workload, sgd, timed
 
 from triphase import DERpp, Memory, run
 from triphase.bench.run import _Test
-from triphase.data import feeder as feeder_module
-from triphase.data.feeder import Feeder
-from triphase.data.latents import encode, unpack
+from triphase.data import batches as feeder_module
+from triphase.data.batches import Batches
+from triphase.data.feature_cache import encode, unpack
 from triphase.learners.protocol import learn_blocks
 
 Draws = list[list[tuple[Tensor, Tensor, Tensor]]]  # per experience: rows, slots, flips of each step
@@ -63,13 +63,15 @@ def same_draws(load: Workload) -> tuple[Draws, list[Tensor], list[Tensor]]:
     for experience in load.stream.experiences:
         recipe = load.first if experience.index == 1 else load.rest
         learner.model.freeze("llf")
-        feeder = Feeder(learner.model, experience, memory, recipe, seed=0)
-        steps = [(e, s) for e in range(recipe.epochs) for s in range(feeder.n_mixed)]
+        batches = Batches(learner.model, experience, memory, recipe, seed=0)
+        steps = [(e, s) for e in range(recipe.epochs) for s in range(batches.n_mixed)]
         experience_draws = []
         for epoch, step in steps:
-            rows = feeder._shuffled("shuffle", epoch, len(experience.images))[step * recipe.n_mbe :][: recipe.n_mbe]
-            slots = feeder._replayed((epoch * feeder.n_mixed + step) * recipe.n_mbr, recipe.n_mbr)
-            views = feeder._draw(rows, slots, epoch, step).views
+            rows = batches._shuffled("shuffle", epoch, len(experience.images))[step * recipe.n_mbe :][
+                : recipe.n_mbe
+            ]
+            slots = batches._replayed((epoch * batches.n_mixed + step) * recipe.n_mbr, recipe.n_mbr)
+            views = batches._draw(rows, slots, epoch, step).views
             assert views is not None
             experience_draws.append((rows, slots, views))
         draws.append(experience_draws)

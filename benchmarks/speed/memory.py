@@ -14,7 +14,7 @@ from pathlib import Path
 import contestants
 from workload import Workload, peak_memory, pixels, workload
 
-from triphase.data.latents import set_budget
+from triphase.data.feature_cache import set_budget
 
 NAMES = ("triphase", "triphase, budget 1 MB", "bare loop", "free latents")
 

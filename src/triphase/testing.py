@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from triphase import state as files
+from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
-from triphase.data.latents import latents, unpack
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience, Stream, stream

@@ -16,13 +16,13 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from triphase.app import removal
-from triphase.app.alike import SIDE, dhash
-from triphase.app.directory import Version
-from triphase.app.lesson import KEEP, recipe_for
+from triphase.app.class_names import class_name
 from triphase.app.model import Model
-from triphase.app.names import class_name
+from triphase.app.near_duplicates import SIDE, dhash
 from triphase.app.options import Options
-from triphase.app.store import Store
+from triphase.app.store.files import Version
+from triphase.app.store.versions import Store
+from triphase.app.teach import KEEP, recipe_for
 from triphase.data.images import Images, content_ids, resize, square
 from triphase.data.sources.listing import file_digest, ids_from
 from triphase.errors import BadData, InvalidValue, Mismatch

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from triphase.app import familiarity, trust
-from triphase.app.alike import near_duplicates, near_stored, split_exemplars, whole_groups
+from triphase.app import calibration, ood
+from triphase.app.near_duplicates import near_duplicates, near_stored, split_exemplars, whole_groups
 from triphase.app.options import LEARNERS, Options, parse_memory
-from triphase.data.feeder import Feeder
+from triphase.data.batches import Batches
+from triphase.data.feature_cache import encode, features, latents, pack, unpack
 from triphase.data.images import Images
-from triphase.data.latents import encode, features, latents, pack, unpack
 from triphase.data.memory import HELD_OUT, TRAIN, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -71,7 +71,7 @@ class Model:
         self._answered = torch.empty(0, dtype=torch.long), torch.empty(0, 0)  # their ids and scores, once fitted
         self._features = torch.empty(0, dtype=torch.long), torch.empty(0, 0)  # what the untouched csf makes of them
         self.thresholds: list[float] = []  # of each column of `familiarity`
-        self.moments: list[familiarity.Moments] = []  # of the same, where no exemplar is kept
+        self.moments: list[ood.Moments] = []  # of the same, where no exemplar is kept
         self.estimated = False  # a class was forgotten: the spread within the others comes from stored samples
 
     @property
@@ -124,7 +124,7 @@ class Model:
             return
         self.learner.learn(experience, recipe, tick)
         if self.memory is not None and not self._remembers:
-            Feeder(self.network, experience, self.memory, recipe, seed=self.options.seed).remember()
+            Batches(self.network, experience, self.memory, recipe, seed=self.options.seed).update_memory()
         self._count(experience, names)
 
     def glance(self, experience: Experience, names: Sequence[str], recipe: Recipe) -> None:
@@ -190,7 +190,7 @@ class Model:
         The first of the two distances tells near strangers apart (benchmarks/unknown.py chose it), the second one
         images that are like nothing at all.
         """
-        return nearness if nearness.shape[1] else familiarity.max_logit(logits).unsqueeze(1)
+        return nearness if nearness.shape[1] else ood.max_logit(logits).unsqueeze(1)
 
     @property
     def closed(self) -> Learner:
@@ -203,9 +203,9 @@ class Model:
             self.fit()
             return
         found, y = self._as_if_never_seen(experience.images)
-        gathered = [familiarity.moments(column, y, len(self.names)) for column in found.unbind(1)]
-        known = self.moments or [familiarity.moments(column[:0], y[:0], 0) for column in found.unbind(1)]
-        self.moments = [familiarity.merged(a, b) for a, b in zip(known, gathered, strict=True)]
+        gathered = [ood.moments(column, y, len(self.names)) for column in found.unbind(1)]
+        known = self.moments or [ood.moments(column[:0], y[:0], 0) for column in found.unbind(1)]
+        self.moments = [ood.merged(a, b) for a, b in zip(known, gathered, strict=True)]
         self.fit()
 
     def _as_if_never_seen(self, images: Images) -> tuple[Tensor, Tensor]:
@@ -242,7 +242,7 @@ class Model:
         """Temperature and thresholds, from the exemplars or from the aggregates."""
         if self.moments:
             pairs = zip(self.moments, ACCEPT[len(self.moments)], strict=True)
-            self.thresholds = [familiarity.threshold_from_moments(m, accept) for m, accept in pairs]
+            self.thresholds = [ood.threshold_from_moments(m, accept) for m, accept in pairs]
         ids, y, stored = self.exemplars()
         self._answered, self.exemplar_right = (ids, torch.empty(0, 0)), torch.empty(0, dtype=torch.bool)
         z = self.latents_of(stored)
@@ -252,11 +252,9 @@ class Model:
         if len(y):
             logits, nearness = self.look(z, f.float() if f.numel() else None)
             self._answered, self.exemplar_right = (ids, logits), logits.argmax(1) == y
-            self.temperature = trust.fit_temperature(logits, y)
+            self.temperature = calibration.fit_temperature(logits, y)
             columns = self._familiarity(logits, nearness).unbind(1)
-            self.thresholds = [
-                familiarity.threshold(c, a) for c, a in zip(columns, ACCEPT[len(columns)], strict=True)
-            ]
+            self.thresholds = [ood.threshold(c, a) for c, a in zip(columns, ACCEPT[len(columns)], strict=True)]
 
     def _unchanging(self, ids: Tensor, z: Tensor) -> Tensor:
         """(n, D) in half precision: features of exemplars by the csf that never learns, each computed once."""
@@ -375,7 +373,7 @@ class Model:
         self.pending = dict(zip(taught["pending_ids"].tolist(), taught["pending_labels"].tolist(), strict=True))
         self.names, self.lessons, self.temperature = list(app["names"]), app["lessons"], app["temperature"]
         self.thresholds = [-float("inf") if t is None else t for t in app["thresholds"]]
-        self.moments = [familiarity.Moments(**m) for m in app["moments"]]
+        self.moments = [ood.Moments(**m) for m in app["moments"]]
         self.exemplar_right, self.estimated = app["exemplar_right"], app.get("estimated", False)
         self._answered = torch.empty(0, dtype=torch.long), torch.empty(0, 0)
         if "exemplars" in state:
@@ -444,7 +442,7 @@ def _whitened_means(closed: SLDA) -> Tensor:
 
 def _nearness(f: Tensor, means: Tensor) -> Tensor:
     """(n, 2): minus the squared distances to the nearest class mean, relative to the mean of all and absolute."""
-    near, far = familiarity.relative_mahalanobis(f, means), familiarity.mahalanobis(f, means)
+    near, far = ood.relative_mahalanobis(f, means), ood.mahalanobis(f, means)
     return torch.stack([near.double(), far.double()], 1)
 
 

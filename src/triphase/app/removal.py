@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from triphase.app import familiarity
+from triphase.app import ood
 from triphase.app.model import Model
+from triphase.data.feature_cache import features, latents
 from triphase.data.images import Images
-from triphase.data.latents import features, latents
 from triphase.data.memory import TRAIN
 from triphase.learners import NCM, SLDA, Anchored
 from triphase.learners.anchored import some
@@ -47,7 +47,7 @@ def unteach(model: Model, images: Images) -> int:
         closed.add(f, labels[counted], weight=-1.0)
     if model.memory is not None:
         model.memory.discard(ids)
-    model.moments = [familiarity.fewer(m, labels) for m in model.moments]
+    model.moments = [ood.fewer(m, labels) for m in model.moments]
     if model.estimated:  # these photos are in the counts, but perhaps not in the spread
         _rebuild_spread(model)
     left = {label for id_, label in model.taught.items() if id_ not in model.apart}
@@ -72,7 +72,7 @@ def _take_out(model: Model, name: str) -> None:
     _drop_rows(model, stays)
     _rebuild_spread(model)
     model.moments = [
-        familiarity.Moments(**{key: part[[c for c in stays if c < len(m.n)]] for key, part in vars(m).items()})
+        ood.Moments(**{key: part[[c for c in stays if c < len(m.n)]] for key, part in vars(m).items()})
         for m in model.moments
     ]
 

@@ -23,7 +23,7 @@ def rows(reports: Mapping[str, Report]) -> list[dict[str, Any]]:
     return [
         {
             "learner": learner_title(name),
-            "amca": report.amca if name != "joint" else None,  # joint training has one evaluation, not a course
+            "amca": report.amca if name != "joint" else None,  # joint training has one evaluation, not a curve
             "final": report.final_accuracy,
             "seconds": report.train_seconds,
             "memory_bytes": report.memory_bytes,

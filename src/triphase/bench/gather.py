@@ -56,7 +56,7 @@ class Entry:
         return self.replay and self.change in ("", TRAINS_ALL)
 
     def values(self, metric: str) -> list[float]:
-        """One number per run; none where the metric means nothing (joint training has no course to average)."""
+        """One number per run; none where the metric means nothing (joint training has no curve to average)."""
         if metric in ("amca", "forgetting") and self.learner == "joint":
             return []
         values = [MEASURES[metric](run.report) for run in self.runs]

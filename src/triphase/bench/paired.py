@@ -35,7 +35,7 @@ class Difference:
 
 
 def difference(entry: Entry, reference: Entry, metric: str) -> Difference | None:
-    """The paired difference in "amca" or "final"; None where the two share no occasion, or no course."""
+    """The paired difference in "amca" or "final"; None where the two share no occasion, or no loop."""
     theirs = {run.occasion: run.report for run in reference.runs}
     pairs = [(run.occasion[0], run.report, theirs[run.occasion]) for run in entry.runs if run.occasion in theirs]
     if metric == "amca":

@@ -20,8 +20,8 @@ from torch import Tensor
 from triphase import state as files
 from triphase import stopwatch
 from triphase.bench import metrics
+from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
-from triphase.data.latents import latents, unpack
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
 from triphase.errors import BadData, Interrupted, InvalidValue, Mismatch

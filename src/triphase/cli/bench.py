@@ -19,7 +19,7 @@ from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, tak
 from triphase.cli.report import report
 from triphase.cli.show import Show, percent, print_json
 from triphase.cli.sweep import ablate, sweep
-from triphase.data.latents import set_budget, share
+from triphase.data.feature_cache import set_budget, share
 
 bench = typer.Typer(help="Benchmarks for continual learning.", no_args_is_help=True)
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triphase.app import keeping
-from triphase.app.directory import Version
+from triphase.app import manage
+from triphase.app.store.files import Version
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
 from triphase.cli.show import percent, print_json, say
@@ -33,7 +33,7 @@ def predict(
     as_json: JSON = False,
 ) -> None:
     """Say what is in some photos: a class and how probable it is, or "unknown" for what resembles none."""
-    answers = keeping.predict(model, files)
+    answers = manage.predict(model, files)
     if as_json:
         rows = [{"file": printable(file), **asdict(a)} for file, a in zip(files, answers, strict=True)]
         print_json({"model": str(model), "answers": rows})
@@ -52,7 +52,7 @@ def predict(
 def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
     """Measure a model on photos that it was not taught."""
     with Progress(quiet=as_json) as progress:
-        result = keeping.evaluate(model, photos, skip_bad=skip_bad, watch=progress.watch)
+        result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=progress.watch)
     if as_json:
         print_json({"model": str(model), **asdict(result)})
         return
@@ -73,7 +73,7 @@ def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False,
 
 def status(model: ModelFolder, as_json: JSON = False) -> None:
     """Show what a model knows, what it is made of, and which version is in use."""
-    store = keeping.open_store(model)
+    store = manage.open_store(model)
     version = store.version()
     size = _bytes(model)
     document = {
@@ -109,7 +109,7 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
 
     Accuracies are those of the classes known before a lesson, on held-out photos.
     """
-    store = keeping.open_store(model)
+    store = manage.open_store(model)
     current, kept, events = store.version(), store.numbers(), store.history()
     if as_json:
         print_json({"model": str(model), "version": current.number, "kept": kept, "events": events})
@@ -132,7 +132,7 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
 
 def classes(model: ModelFolder, as_json: JSON = False) -> None:
     """List the classes that a model knows, in order of arrival."""
-    counts = keeping.classes(model)
+    counts = manage.classes(model)
     if as_json:
         print_json({"model": str(model), "classes": [asdict(c) for c in counts]})
         return
@@ -144,7 +144,7 @@ def classes(model: ModelFolder, as_json: JSON = False) -> None:
 
 def undo(model: ModelFolder, as_json: JSON = False) -> None:
     """Go back to the version before the one in use, bit for bit; again and again, as far as versions are kept."""
-    version = keeping.open_store(model).undo()
+    version = manage.open_store(model).undo()
     names = version.info["classes"]
     _answer(
         as_json,
@@ -162,7 +162,7 @@ def rename(
     as_json: JSON = False,
 ) -> None:
     """Give a class another name; rename its folder of photos, too."""
-    version = keeping.rename(model, old, new)
+    version = manage.rename(model, old, new)
     _answer(as_json, model, version, f"{old} is called {new} in version {version.number}; rename its folder, too.")
 
 
@@ -178,9 +178,9 @@ def forget(
 
     Take its folder away, too: a later `teach` of it learns those photos again.
     """
-    version = keeping.forget(model, name, everywhere=everywhere)
+    version = manage.forget(model, name, everywhere=everywhere)
     stays = "What the network itself has learned from its photos stays, and cannot be told apart."
-    older = [number for number in keeping.open_store(model).numbers() if number != version.number]
+    older = [number for number in manage.open_store(model).numbers() if number != version.number]
     if everywhere:
         text = f"{name} is forgotten in all versions; version {version.number} is in use. {stays}"
     else:
@@ -203,9 +203,9 @@ def unteach(
 
     Take them out of their folder, too: a later `teach` of it learns them again.
     """
-    before = keeping.open_store(model).version().info["classes"]
+    before = manage.open_store(model).version().info["classes"]
     with Progress(quiet=as_json) as progress:
-        version, taken = keeping.unteach(model, photos, skip_bad=skip_bad, watch=progress.watch)
+        version, taken = manage.unteach(model, photos, skip_bad=skip_bad, watch=progress.watch)
     text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."
     for name in before:
         if name not in version.info["classes"]:

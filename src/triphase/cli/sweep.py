@@ -25,7 +25,7 @@ from triphase.bench.sweep import Search, Sweep
 from triphase.cli.board import Board
 from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, takes_options
 from triphase.cli.show import percent, print_json
-from triphase.data.latents import BUDGET
+from triphase.data.feature_cache import BUDGET
 from triphase.errors import Interrupted, InvalidValue, TriphaseError, few
 
 COMMAND = (sys.executable, "-m", "triphase")

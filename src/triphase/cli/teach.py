@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triphase.app.lesson import KEEP, Outcome, Plan, rehearse
-from triphase.app.lesson import teach as teach_lesson
 from triphase.app.options import LEARNERS, Options, parse_memory
+from triphase.app.teach import KEEP, Outcome, Plan, rehearse
+from triphase.app.teach import teach as teach_lesson
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
 from triphase.cli.show import percent, print_json, say

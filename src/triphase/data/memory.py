@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from triphase.data.latents import BUDGET, Budget
+from triphase.data.feature_cache import BUDGET, Budget
 from triphase.errors import InvalidValue, Mismatch
 from triphase.randomness import keys
 

@@ -3,7 +3,6 @@
 from triphase.learners.anchored import Anchored
 from triphase.learners.ar1 import AR1
 from triphase.learners.bic import BiC
-from triphase.learners.depths import DepthSLDA
 from triphase.learners.derpp import DERpp
 from triphase.learners.finetune import FineTune
 from triphase.learners.joint import Joint
@@ -11,6 +10,7 @@ from triphase.learners.ncm import NCM
 from triphase.learners.protocol import Learner, Step, Tick
 from triphase.learners.ranpac import RanPAC
 from triphase.learners.slda import SLDA
+from triphase.learners.slda_depths import DepthSLDA
 from triphase.learners.tpc import TPC
 
 __all__ = [

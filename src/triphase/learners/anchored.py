@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from triphase.data.feature_cache import latents, recalling, unpack
 from triphase.data.images import Images
-from triphase.data.latents import latents, recalling, unpack
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.depths import SHRINKAGE, Depths
 from triphase.learners.protocol import Tick, ignore, learn_blocks
 from triphase.learners.slda import SLDA
+from triphase.learners.slda_depths import SHRINKAGE, Depths
 from triphase.learners.tpc import TPC
 from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier, linear_head

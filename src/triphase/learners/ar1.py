@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triphase.data.feeder import Depth, Feeder
+from triphase.data.batches import Batches, Depth
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import Tick, check_memory, ignore, learn_blocks, predict, sgd_step, zero_rows_
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.models import SplitClassifier
 from triphase.models.batchrenorm import BatchRenorm2d
 from triphase.models.split import longer
@@ -48,13 +48,13 @@ class AR1:
         self.model, self.memory, self.seed, self.pretrained, self.mean = model, memory, seed, pretrained, mean
         self.settings = {"learner": "ar1", "seed": seed, "pretrained": pretrained, "mean": mean}
         self.known: set[int] = set()
-        self.course = Course()
+        self.loop = TrainingLoop()
         self.cw = torch.zeros_like(model.head.weight.detach())  # consolidated rows
         self.n_past = torch.zeros(model.n_classes, dtype=torch.long)  # samples that each of them rests on
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Train on the experience and the memory, then consolidate the rows of the classes that were there."""
-        model, memory, course = self.model, self.memory, self.course
+        model, memory, loop = self.model, self.memory, self.loop
         first = not self.known
         seen = self.known | set(experience.classes)
         csf_learns = first or memory is not None  # without replay, a free csf would forget
@@ -63,7 +63,7 @@ class AR1:
         n_cur = self._count(experience, max(max(seen) + 1, model.n_classes))  # replayed samples count as well
         current = {int(c) for c in n_cur.nonzero()}
 
-        if course.begin("start"):
+        if loop.begin("start"):
             check_memory(memory, recipe, len(seen))
             model.grow(max(seen) + 1)
             self._grow()
@@ -75,22 +75,22 @@ class AR1:
             _slow_statistics(model.csf)
         model.train()
         learn_blocks(model, llf=llf_learns and csf_learns, csf=csf_learns)
-        feeder = Feeder(model, experience, memory, recipe, seed=self.seed)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed)
 
-        if course.begin("train"):
-            optimizer = course.optimizer(model, recipe)
-            for mb in feeder.mixed(course.steps(recipe.epochs, feeder.n_mixed), depth):
+        if loop.begin("train"):
+            optimizer = loop.optimizer(model, recipe)
+            for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed), depth):
                 logits = model.head(mb.z) if depth == "csf" else model.tail(mb.z)
                 loss = F.cross_entropy(logits, mb.y)
                 sgd_step(optimizer, loss)
-                tick(course.took(loss))
+                tick(loop.step_done(loss))
 
         learn_blocks(model, llf=False, csf=csf_learns)
         self._consolidate(sorted(current), n_cur)
         if memory is not None:
-            feeder.remember()
+            batches.update_memory()
         self.known = seen
-        course.finish()
+        loop.finish()
 
     def logits(self, z: Tensor) -> Tensor:
         """Scores over the classes seen so far."""
@@ -98,12 +98,12 @@ class AR1:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        state = learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        state = learner_state(self.settings, self.model, self.memory, self.known, self.loop)
         return state | {"cwr": {"cw": self.cw, "n_past": self.n_past}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self.known = load_learner_state(state, self.model, self.memory, self.loop)
         self.cw, self.n_past = state["cwr"]["cw"].to(self.model.device), state["cwr"]["n_past"]
 
     @torch.no_grad()

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triphase.data.feeder import Feeder
+from triphase.data.batches import Batches
 from triphase.data.memory import HELD_OUT, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import (
     Step,
     Tick,
@@ -30,6 +29,7 @@ from triphase.learners.protocol import (
     predict,
     sgd_step,
 )
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier
 from triphase.randomness import generator, keys
@@ -67,21 +67,21 @@ class BiC:
         self.settings = {"learner": "bic", "seed": seed, "pretrained": pretrained}
         self.settings |= {"stage2_epochs": stage2_epochs, "T": T, "distill_axis": distill_axis}
         self.known: set[int] = set()
-        self.course = Course()
+        self.loop = TrainingLoop()
         self.pair = torch.tensor([1.0, 0.0])  # alpha and beta ...
         self.corrected: set[int] = set()  # ... and the classes they are for: those of the last experience
         self.teacher: nn.Sequential | None = None  # csf and head before the experience; llf is shared
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Stage 1 on the experience and the memory, then stage 2 on validation samples of all classes."""
-        model, memory, course = self.model, self.memory, self.course
+        model, memory, loop = self.model, self.memory, self.loop
         experience = Experience(experience.index, experience.training)  # validation is chosen here, among these
         first = not self.known
         new = set(experience.classes)  # repeated classes count as new (variant ii of the paper)
         seen, old = self.known | new, self.known - new
         held_out = self._hold_out(experience, self._n_val(self.known or new), len(seen))
 
-        if course.begin("start"):
+        if loop.begin("start"):
             if recipe.trainable == "all":
                 raise InvalidValue(LLF_IS_SHARED)
             check_memory(memory, recipe, len(seen))
@@ -90,32 +90,32 @@ class BiC:
                 self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head)).eval()
         model.train()
         learn_blocks(model, llf=first and not self.pretrained, csf=True)
-        feeder = Feeder(model, experience, memory, recipe, seed=self.seed, held_out=held_out)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed, held_out=held_out)
 
-        if course.begin("stage 1"):
-            optimizer = course.optimizer(model, recipe)
+        if loop.begin("stage 1"):
+            optimizer = loop.optimizer(model, recipe)
             columns = class_rows(frozenset(seen), model.head.weight)
             share = len(old) / len(seen)  # lambda
-            for mb in feeder.mixed(course.steps(recipe.epochs, feeder.n_mixed)):
+            for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
                 logits = model.tail(mb.z)
                 target = torch.searchsorted(columns, mb.y)
                 loss = (1 - share) * F.cross_entropy(logits[:, columns], target)
                 if self.teacher is not None:
                     loss = loss + share * self._distillation(mb.z, logits, old)
                 sgd_step(optimizer, loss)
-                tick(course.took(loss))
+                tick(loop.step_done(loss))
 
         learn_blocks(model, llf=False, csf=True)
-        if course.begin("memory"):
-            feeder.remember(lambda rows: {"split": held_out[rows].to(torch.int8)})
+        if loop.begin("memory"):
+            batches.update_memory(lambda rows: {"split": held_out[rows].to(torch.int8)})
             self.pair, self.corrected = torch.tensor([1.0, 0.0]), set()
-        if course.begin("stage 2") and not first and course.epoch == 0:
-            self.pair, loss = self._stage_2(feeder, recipe, seen, new)
-            self.corrected, course.epoch = new, 1  # done, if this is saved
+        if loop.begin("stage 2") and not first and loop.epoch == 0:
+            self.pair, loss = self._stage_2(batches, recipe, seen, new)
+            self.corrected, loop.epoch = new, 1  # done, if this is saved
             tick(Step("stage 2", self.stage2_epochs, self.stage2_epochs, 1, 1, loss, 0.0))
         memory.release(self._n_val(seen))
         self.known, self.teacher = seen, None
-        course.finish()
+        loop.finish()
 
     def logits(self, z: Tensor) -> Tensor:
         """Scores over the classes seen so far, those of the last experience corrected."""
@@ -123,13 +123,13 @@ class BiC:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        state = learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        state = learner_state(self.settings, self.model, self.memory, self.known, self.loop)
         state |= {"correction": {"pair": self.pair, "classes": sorted(self.corrected)}}
         return state if self.teacher is None else state | {"teacher": dict(self.teacher.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self.known = load_learner_state(state, self.model, self.memory, self.loop)
         self.pair, self.corrected = state["correction"]["pair"], set(state["correction"]["classes"])
         self.teacher = None
         if "teacher" in state:
@@ -177,7 +177,7 @@ class BiC:
         columns, (alpha, beta) = class_rows(frozenset(classes), logits), pair.to(logits)
         return logits.index_copy(1, columns, alpha * logits[:, columns] + beta)
 
-    def _stage_2(self, feeder: Feeder, recipe: Recipe, seen: set[int], new: set[int]) -> tuple[Tensor, Tensor]:
+    def _stage_2(self, batches: Batches, recipe: Recipe, seen: set[int], new: set[int]) -> tuple[Tensor, Tensor]:
         """Fit alpha and beta of the new classes by cross-entropy on validation samples of all seen classes.
 
         The network does not move, so its logits are computed once and what is left has two parameters.
@@ -188,7 +188,7 @@ class BiC:
             return torch.tensor([1.0, 0.0]), loss
         columns = class_rows(frozenset(seen), self.model.head.weight)
         with evaluating(self.model), torch.no_grad():
-            z = [self.model.tail(feeder.held(some))[:, columns] for some in slots.split(256)]
+            z = [self.model.tail(batches.held(some))[:, columns] for some in slots.split(256)]
         logits, y = torch.cat(z), torch.searchsorted(columns, self.memory["y"][slots].to(columns.device))
         is_new = torch.isin(columns, torch.tensor(sorted(new), device=columns.device))
         n_mb = recipe.n_mbe + recipe.n_mbr
@@ -198,7 +198,7 @@ class BiC:
         schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones)
         for epoch in range(self.stage2_epochs):
             order = torch.randperm(
-                len(y), generator=generator(self.seed, "stage 2", feeder.experience.index, epoch)
+                len(y), generator=generator(self.seed, "stage 2", batches.experience.index, epoch)
             )
             for batch in order.split(n_mb):
                 corrected = torch.where(is_new, alpha * logits[batch] + beta, logits[batch])

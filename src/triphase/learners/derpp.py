@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triphase.data.feeder import Feeder, Minibatch
+from triphase.data.batches import Batches, Minibatch
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import Tick, check_memory, evaluating, ignore, learn_blocks, predict, sgd_step
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.models import SplitClassifier
 
 
@@ -51,16 +51,16 @@ class DERpp:
         self.settings = {"learner": "derpp", "seed": seed, "pretrained": pretrained}
         self.settings |= {"alpha": alpha, "beta": beta, "logits": logits}
         self.known: set[int] = set()
-        self.course = Course()
+        self.loop = TrainingLoop()
         self.online = torch.empty(0)  # (n_i, n_classes): last answers to the images that are being learned
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Train on the experience beside replayed samples, then store logits with what enters the memory."""
-        model, memory, course = self.model, self.memory, self.course
+        model, memory, loop = self.model, self.memory, self.loop
         first = not self.known
         seen = self.known | set(experience.classes)
 
-        if course.begin("start"):
+        if loop.begin("start"):
             check_memory(memory, recipe, len(seen))
             model.grow(max(seen) + 1)
             self._widen()
@@ -68,26 +68,26 @@ class DERpp:
                 self.online = torch.zeros(len(experience.images), model.n_classes)
         model.train()
         learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
-        feeder = Feeder(model, experience, memory, recipe, seed=self.seed)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed)
 
-        if course.begin("train"):
-            optimizer = course.optimizer(model, recipe)
-            for mb in feeder.mixed(course.steps(recipe.epochs, feeder.n_mixed)):
+        if loop.begin("train"):
+            optimizer = loop.optimizer(model, recipe)
+            for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
                 logits = model.tail(mb.z)
                 if self.stored == "online":
                     self.online[mb.rows] = logits[: mb.n_current].detach().cpu()
                 loss = self._loss(logits, mb)
                 sgd_step(optimizer, loss)
-                tick(course.took(loss))
+                tick(loop.step_done(loss))
 
         learn_blocks(model, llf=False, csf=True)
         if self.stored == "online" and recipe.epochs:
-            feeder.remember(lambda rows: {"logits": self.online[rows]})
+            batches.update_memory(lambda rows: {"logits": self.online[rows]})
         else:
-            feeder.remember(lambda rows: {"logits": self._answers(feeder, rows)})
+            batches.update_memory(lambda rows: {"logits": self._answers(batches, rows)})
         self.online = torch.empty(0)
         self.known = seen
-        course.finish()
+        loop.finish()
 
     def logits(self, z: Tensor) -> Tensor:
         """Scores over the classes seen so far."""
@@ -95,12 +95,12 @@ class DERpp:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        state = learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        state = learner_state(self.settings, self.model, self.memory, self.known, self.loop)
         return state | {"online": {"logits": self.online}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self.known = load_learner_state(state, self.model, self.memory, self.loop)
         self.online = state["online"]["logits"]
 
     def _loss(self, logits: Tensor, mb: Minibatch) -> Tensor:
@@ -114,10 +114,10 @@ class DERpp:
         return loss
 
     @torch.no_grad()
-    def _answers(self, feeder: Feeder, rows: Tensor) -> Tensor:
+    def _answers(self, batches: Batches, rows: Tensor) -> Tensor:
         """Logits of images of the experience, without augmentation; only for those that get in."""
         with evaluating(self.model):
-            parts = [self.model.tail(feeder.plain(some)).cpu() for some in rows.split(256)]
+            parts = [self.model.tail(batches.plain(some)).cpu() for some in rows.split(256)]
         return torch.cat(parts) if parts else torch.empty(0, self.model.n_classes)
 
     def _widen(self) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from triphase.data.feeder import Feeder
+from triphase.data.batches import Batches
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import Tick, check_memory, ignore, learn_blocks, predict, sgd_step
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.models import SplitClassifier
 
 
@@ -34,33 +34,33 @@ class FineTune:
         name = "finetune" if memory is None else "replay"
         self.settings = {"learner": name, "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
-        self.course = Course()
+        self.loop = TrainingLoop()
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Train csf and head on the experience, beside replayed samples if there is a memory."""
-        model, memory, course = self.model, self.memory, self.course
+        model, memory, loop = self.model, self.memory, self.loop
         first = not self.known
         seen = self.known | set(experience.classes)
 
-        if course.begin("start"):
+        if loop.begin("start"):
             check_memory(memory, recipe, len(seen))
             model.grow(max(seen) + 1)
         model.train()
         learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
-        feeder = Feeder(model, experience, memory, recipe, seed=self.seed)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed)
 
-        if course.begin("train"):
-            optimizer = course.optimizer(model, recipe)
-            for mb in feeder.mixed(course.steps(recipe.epochs, feeder.n_mixed)):
+        if loop.begin("train"):
+            optimizer = loop.optimizer(model, recipe)
+            for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
                 loss = F.cross_entropy(model.tail(mb.z), mb.y)
                 sgd_step(optimizer, loss)
-                tick(course.took(loss))
+                tick(loop.step_done(loss))
 
         learn_blocks(model, llf=False, csf=True)
         if memory is not None:
-            feeder.remember()
+            batches.update_memory()
         self.known = seen
-        course.finish()
+        loop.finish()
 
     def logits(self, z: Tensor) -> Tensor:
         """Scores over the classes seen so far."""
@@ -68,8 +68,8 @@ class FineTune:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        return learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        return learner_state(self.settings, self.model, self.memory, self.known, self.loop)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self.known = load_learner_state(state, self.model, self.memory, self.loop)

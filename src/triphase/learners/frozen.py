@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triphase.data.feeder import Feeder
+from triphase.data.batches import Batches
+from triphase.data.feature_cache import features, latents
 from triphase.data.images import Images
-from triphase.data.latents import features, latents
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.course import Course
 from triphase.learners.protocol import Tick, evaluating, learn_blocks, sgd_step
+from triphase.learners.training import TrainingLoop
 from triphase.models import SplitClassifier
 
 
 def settle(
     model: SplitClassifier,
-    course: Course,
+    loop: TrainingLoop,
     experience: Experience,
     recipe: Recipe,
     tick: Tick,
@@ -27,17 +27,17 @@ def settle(
     seed: int,
 ) -> None:
     """Freeze the network; if it comes without pre-training, first train it on this experience by cross-entropy."""
-    if course.begin("start"):
+    if loop.begin("start"):
         model.grow(max(experience.classes) + 1)
-    if course.begin("train") and train:
+    if loop.begin("train") and train:
         model.train()
         learn_blocks(model, llf=True, csf=True)
-        feeder = Feeder(model, experience, None, recipe, seed=seed)
-        optimizer = course.optimizer(model, recipe)
-        for mb in feeder.mixed(course.steps(recipe.epochs, feeder.n_mixed)):
+        batches = Batches(model, experience, None, recipe, seed=seed)
+        optimizer = loop.optimizer(model, recipe)
+        for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
             loss = F.cross_entropy(model.tail(mb.z), mb.y)
             sgd_step(optimizer, loss)
-            tick(course.took(loss))
+            tick(loop.step_done(loss))
     learn_blocks(model, llf=False, csf=False)
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triphase.data.feeder import Feeder
+from triphase.data.batches import Batches
 from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience, concatenate
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import Tick, blocks_state, ignore, learn_blocks, predict, sgd_step
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.models import SplitClassifier
 
 
@@ -37,36 +37,36 @@ class Joint:
         self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
         self.settings = {"learner": "joint", "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
-        self.course = Course()
+        self.loop = TrainingLoop()
         self._initial = copy.deepcopy(blocks_state(model))
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Start again from the initial weights and train on everything."""
-        model, memory, course = self.model, self.memory, self.course
+        model, memory, loop = self.model, self.memory, self.loop
         seen = self.known | set(experience.classes)
 
-        if course.begin("start"):
+        if loop.begin("start"):
             for block in ("llf", "csf"):
                 getattr(model, block).load_state_dict(self._initial[block])
             model.grow(max(seen) + 1)
             torch.nn.init.zeros_(model.head.weight)
         model.train()
         learn_blocks(model, llf=recipe.trainable == "all" or not self.pretrained, csf=True)
-        feeder = Feeder(model, self._everything(experience), None, recipe, seed=self.seed)
+        batches = Batches(model, self._everything(experience), None, recipe, seed=self.seed)
 
-        if course.begin("train"):
-            optimizer = course.optimizer(model, recipe)
-            for mb in feeder.mixed(course.steps(recipe.epochs, feeder.n_mixed)):
+        if loop.begin("train"):
+            optimizer = loop.optimizer(model, recipe)
+            for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
                 loss = F.cross_entropy(model.tail(mb.z), mb.y)
                 sgd_step(optimizer, loss)
-                tick(course.took(loss))
+                tick(loop.step_done(loss))
 
         learn_blocks(model, llf=False, csf=True)
         if memory is not None:
             images = experience.training
             memory.add(images.labels, images.ids, lambda rows: {"x": images.read(rows)})
         self.known = seen
-        course.finish()
+        loop.finish()
 
     def logits(self, z: Tensor) -> Tensor:
         """Scores over the classes seen so far."""
@@ -74,12 +74,12 @@ class Joint:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        state = learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        state = learner_state(self.settings, self.model, self.memory, self.known, self.loop)
         return state | {f"initial_{block}": self._initial[block] for block in ("llf", "csf")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self.known = load_learner_state(state, self.model, self.memory, self.loop)
         self._initial = {block: state[f"initial_{block}"] for block in ("llf", "csf")}
 
     def _everything(self, experience: Experience) -> Experience:

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.frozen import extract, scores, settle
 from triphase.learners.protocol import Tick, ignore, learn_blocks, only
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.models import SplitClassifier
 from triphase.models.split import longer
 
@@ -32,7 +32,7 @@ class NCM:
         self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
         self.settings = {"learner": "ncm", "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
-        self.course = Course()
+        self.loop = TrainingLoop()
         self.sums = torch.zeros(model.n_classes, model.n_features)
         self.n = torch.zeros(model.n_classes)
 
@@ -40,11 +40,11 @@ class NCM:
         """Add the features to the sums of their classes."""
         model, images = self.model, experience.training
         train = not self.known and not self.pretrained
-        settle(model, self.course, experience, recipe, tick, train=train, seed=self.seed)
+        settle(model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
         self.add(extract(model, images), images.labels)
         model.grow(len(self.n))
         self.known |= set(experience.classes)
-        self.course.finish()
+        self.loop.finish()
 
     def add(self, f: Tensor, y: Tensor, weight: float = 1.0) -> None:
         """Count features (n, D) of classes y; a weight of -1 takes them out again."""
@@ -60,12 +60,12 @@ class NCM:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        state = learner_state(self.settings, self.model, None, self.known, self.course)
+        state = learner_state(self.settings, self.model, None, self.known, self.loop)
         return state | {"statistics": {"sums": self.sums, "n": self.n}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.known = load_learner_state(state, self.model, None, self.course)
+        self.known = load_learner_state(state, self.model, None, self.loop)
         if self.known:
             learn_blocks(self.model, llf=False, csf=False)
         self.sums, self.n = state["statistics"]["sums"], state["statistics"]["n"]

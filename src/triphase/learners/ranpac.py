@@ -17,9 +17,9 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.frozen import extract, scores, settle
 from triphase.learners.protocol import Tick, ignore, learn_blocks, only
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.models import SplitClassifier
 from triphase.models.split import longer
 from triphase.randomness import generator
@@ -48,7 +48,7 @@ class RanPAC:
         self.settings = {"learner": "ranpac", "seed": seed, "pretrained": pretrained}
         self.settings |= {"n_projected": n_projected, "ridge": ridge}
         self.known: set[int] = set()
-        self.course = Course()
+        self.loop = TrainingLoop()
         self.ridge = ridge
         self.choosing: tuple[Tensor, Tensor] | None = None  # features and classes of the first images, while few
         if ridge is None:
@@ -61,12 +61,12 @@ class RanPAC:
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Add the projected features to the statistics, and solve."""
         train = not self.known and not self.pretrained
-        settle(self.model, self.course, experience, recipe, tick, train=train, seed=self.seed)
+        settle(self.model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
         images = experience.training
         self.add(extract(self.model, images), images.labels)
         self.model.grow(len(self.C))
         self.known |= set(experience.classes)
-        self.course.finish()
+        self.loop.finish()
 
     def add(self, f: Tensor, y: Tensor, weight: float = 1.0) -> None:
         """Count features (n, D) of classes y; a weight of -1 takes them out again."""
@@ -87,7 +87,7 @@ class RanPAC:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        state = learner_state(self.settings, self.model, None, self.known, self.course)
+        state = learner_state(self.settings, self.model, None, self.known, self.loop)
         state |= {"projection": {"P": self.P}}
         if self.choosing is not None:
             state |= {"choosing": dict(zip(("f", "y"), self.choosing, strict=True))}
@@ -95,7 +95,7 @@ class RanPAC:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.known = load_learner_state(state, self.model, None, self.course)
+        self.known = load_learner_state(state, self.model, None, self.loop)
         if self.known:
             learn_blocks(self.model, llf=False, csf=False)
         self.P, statistics = state["projection"]["P"], state["statistics"]

@@ -16,9 +16,9 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.frozen import extract, scores, settle
 from triphase.learners.protocol import Tick, ignore, learn_blocks, only
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.models import SplitClassifier
 from triphase.models.split import longer
 
@@ -45,7 +45,7 @@ class SLDA:
         self.shrinkage = shrinkage
         self.settings = {"learner": "slda", "seed": seed, "pretrained": pretrained, "shrinkage": shrinkage}
         self.known: set[int] = set()
-        self.course = Course()
+        self.loop = TrainingLoop()
         self.products = torch.zeros(0, 0, dtype=torch.float64)  # sum of f f^T, (D, D) once there are features
         self.sums = torch.zeros(model.n_classes, 0, dtype=torch.float64)
         self.n = torch.zeros(model.n_classes, dtype=torch.float64)
@@ -55,12 +55,12 @@ class SLDA:
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Add the features to the sums."""
         train = not self.known and not self.pretrained
-        settle(self.model, self.course, experience, recipe, tick, train=train, seed=self.seed)
+        settle(self.model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
         images = experience.training
         self.add(extract(self.reader, images), images.labels)
         self.model.grow(len(self.n))
         self.known |= set(experience.classes)
-        self.course.finish()
+        self.loop.finish()
 
     def add(self, f: Tensor, y: Tensor, weight: float = 1.0) -> None:
         """Count features (n, D) of classes y; a weight of -1 takes them out again."""
@@ -100,7 +100,7 @@ class SLDA:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        state = learner_state(self.settings, self.model, None, self.known, self.course)
+        state = learner_state(self.settings, self.model, None, self.known, self.loop)
         if self._half is None:
             rows, columns = torch.tril_indices(*self.products.shape)
             self._half = self.products[rows, columns]  # it is symmetric; the same tensor while nothing changes
@@ -108,7 +108,7 @@ class SLDA:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.known = load_learner_state(state, self.model, None, self.course)
+        self.known = load_learner_state(state, self.model, None, self.loop)
         if self.known:
             learn_blocks(self.model, llf=False, csf=False)
         statistics = state["statistics"]

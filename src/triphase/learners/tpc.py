@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triphase.data.feeder import Depth, Feeder
+from triphase.data.batches import Batches, Depth
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue, TriphaseWarning
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import Tick, ignore, learn_blocks, predict, sgd_step, zero_rows_
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.maths import bias_correction_loss, block_gradient, harmless, normalize_, outside, stable_lr
 from triphase.maths.bias import check_std, class_rows
 from triphase.maths.masking import check_tolerance
@@ -92,12 +92,12 @@ class TPC:
         self.pretrained, self.predict_over, self.distill = pretrained, predict_over, distill
         self.settings = {"learner": "tpc", **settings}
         self.known: set[int] = set()
-        self.course = Course(reset_momentum)
+        self.loop = TrainingLoop(reset_momentum)
         self.teacher: nn.Sequential | None = None  # csf and head before the experience, if distilling
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """One pass of Algorithm 1's outer loop."""
-        model, memory, course = self.model, self.memory, self.course
+        model, memory, loop = self.model, self.memory, self.loop
         first = not self.known
         current = frozenset(experience.classes)
         novel = current - self.known  # y_novel = E_i^y - known
@@ -110,7 +110,7 @@ class TPC:
         }  # what is left to compute after each depth
         depth: Depth
 
-        if course.begin("start"):
+        if loop.begin("start"):
             self._check(recipe, seen)
             model.grow(max(seen) + 1)
             zero_rows_(model, self.known)
@@ -118,30 +118,30 @@ class TPC:
                 self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head))
         model.train()
         learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
-        feeder = Feeder(model, experience, memory, recipe, seed=self.seed)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed)
 
         # Phase I: bootstrap the novel classes; nothing else moves (there is nothing else in the first experience)
-        if course.begin("I") and epochs_1:
+        if loop.begin("I") and epochs_1:
             depth = "llf"
             if not first:
                 model.freeze("csf")
                 depth = "csf"  # a frozen csf is computed once: what remains is a linear problem
-            optimizer = course.optimizer(model, recipe, fresh=not first)
-            for mb in feeder.mixed(course.steps(epochs_1, feeder.n_mixed), depth):
+            optimizer = loop.optimizer(model, recipe, fresh=not first)
+            for mb in batches.mixed(loop.steps(epochs_1, batches.n_mixed), depth):
                 logits = rest[depth](mb.z)
                 blocked = self._blocked(outside(novel, logits), logits, mb.y)
                 ce = F.cross_entropy(block_gradient(logits, blocked), mb.y)
                 loss = ce + self._bias_correction(seen, free=novel)
                 sgd_step(optimizer, loss)
                 self._normalize_each_step(novel if self.masking == "tpc" else seen)
-                tick(course.took(loss, ce))
+                tick(loop.step_done(loss, ce))
 
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
-        if course.begin("II"):
+        if loop.begin("II"):
             learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
             depth = "llf" if csf_learns else "csf"
-            optimizer = course.optimizer(model, recipe)
-            for mb in feeder.mixed(course.steps(epochs_2, feeder.n_mixed), depth):
+            optimizer = loop.optimizer(model, recipe)
+            for mb in batches.mixed(loop.steps(epochs_2, batches.n_mixed), depth):
                 logits = rest[depth](mb.z)
                 blocked = outside(current, logits) & harmless(logits, mb.y, self.t)
                 blocked = self._blocked(blocked, logits, mb.y)
@@ -149,30 +149,30 @@ class TPC:
                 loss = ce + self._bias_correction(seen) + self._distillation(mb.z, logits)
                 sgd_step(optimizer, loss)
                 self._normalize_each_step(seen)
-                tick(course.took(loss, ce))
+                tick(loop.step_done(loss, ce))
 
         # Phase III: consolidate on the class-balanced memory, without masks
         if memory is not None:
             if memory.store == "latent":
                 model.freeze("llf")  # stored latents must stay those of this llf
-            if course.begin("memory"):
-                feeder.remember()
-            if course.begin("III") and epochs_3:
-                optimizer = course.optimizer(model, recipe)
-                for mb in feeder.balanced(course.steps(epochs_3, feeder.n_balanced)):
+            if loop.begin("memory"):
+                batches.update_memory()
+            if loop.begin("III") and epochs_3:
+                optimizer = loop.optimizer(model, recipe)
+                for mb in batches.balanced(loop.steps(epochs_3, batches.n_balanced)):
                     logits = model.tail(mb.z)
                     ce = F.cross_entropy(logits, mb.y)
                     loss = ce + self._bias_correction(seen) + self._distillation(mb.z, logits)
                     sgd_step(optimizer, loss)
                     self._normalize_each_step(seen)
-                    tick(course.took(loss, ce))
+                    tick(loop.step_done(loss, ce))
 
         if self.bc not in ("loss_only", "none"):
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)
         self.known = set(seen)
         self.teacher = None
         learn_blocks(model, llf=False, csf=csf_learns)  # llf learns in the first experience at most
-        course.finish()
+        loop.finish()
 
     def epochs(self, total: int, *, novel: bool) -> tuple[int, int, int]:
         """Epochs of Phases I, II and III; what a phase that is left out would have had goes to Phase II."""
@@ -196,12 +196,12 @@ class TPC:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        state = learner_state(self.settings, self.model, self.memory, self.known, self.course)
+        state = learner_state(self.settings, self.model, self.memory, self.known, self.loop)
         return state if self.teacher is None else state | {"teacher": dict(self.teacher.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.known = load_learner_state(state, self.model, self.memory, self.course)
+        self.known = load_learner_state(state, self.model, self.memory, self.loop)
         self.teacher = None
         if "teacher" in state:
             self.teacher = copy.deepcopy(nn.Sequential(self.model.csf, self.model.head))

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from triphase.app import alike
-from triphase.app import photos as photos_module
-from triphase.app.alike import SIDE, dhash, near_duplicates, near_stored, split_exemplars, whole_groups
-from triphase.app.photos import scan
+from triphase.app import near_duplicates as alike
+from triphase.app import scan as photos_module
+from triphase.app.near_duplicates import SIDE, dhash, near_duplicates, near_stored, split_exemplars, whole_groups
+from triphase.app.scan import scan
 from triphase.data.images import decode, resize
 from triphase.errors import BadData, InvalidValue
 from triphase.randomness import generator, keys
@@ -335,7 +335,7 @@ import resource, struct, sys
 from functools import partial
 from pathlib import Path
 from PIL import Image, ImageOps
-from triphase.app.photos import scan
+from triphase.app.scan import scan
 root = Path(sys.argv[1])
 Image.new("RGB", (2000, 1500), (9, 99, 199)).save(root / "0.png", compress_level=1)
 content = (root / "0.png").read_bytes()

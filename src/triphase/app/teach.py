@@ -19,14 +19,14 @@ from typing import Any
 import torch
 
 from triphase import state as files
-from triphase.app import removal, trust
-from triphase.app.measured import ClassLine, Measured, table
+from triphase.app import calibration, removal
+from triphase.app.evaluation import ClassLine, Measured, table
 from triphase.app.model import Model
 from triphase.app.options import Options, parse_memory
-from triphase.app.photos import Photos, scan
-from triphase.app.sealed import FORMAT
-from triphase.app.store import Store
-from triphase.data.latents import recalling
+from triphase.app.scan import Photos, scan
+from triphase.app.store.checksums import FORMAT
+from triphase.app.store.versions import Store
+from triphase.data.feature_cache import recalling
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CannotWrite, CorruptState, InvalidValue, Mismatch
@@ -48,7 +48,7 @@ class Outcome:
     known_already: int
     corrected: int
     classes: list[ClassLine]
-    verdict: trust.Verdict
+    verdict: calibration.Verdict
     confused: list[tuple[str, str, int, int]]  # class, new class it is taken for, how many, of how many
     seconds: float
     unlearned: bool  # the lesson's own held-out photos are right so rarely that its labels cannot be meant
@@ -345,7 +345,7 @@ class _Lesson:
         seconds = time.perf_counter() - self.started
         return replace(outcome, version=current.number if current else None, seconds=seconds)
 
-    def _info(self, model: Model, verdict: trust.Verdict) -> dict[str, Any]:
+    def _info(self, model: Model, verdict: calibration.Verdict) -> dict[str, Any]:
         """What the version will say about itself; what a program said about its labels stays."""
         current = self.store.current()
         labels = {"labels": current.info["labels"]} if current and "labels" in current.info else {}
@@ -354,7 +354,7 @@ class _Lesson:
     def _nothing(self, notes: list[str]) -> Outcome:
         current = self.store.current()
         nothing = torch.empty(0, dtype=torch.bool)
-        verdict = trust.guard(nothing, nothing, nothing.long(), self.max_drop)
+        verdict = calibration.guard(nothing, nothing, nothing.long(), self.max_drop)
         known = sum(self.plan.photos.taught.values())
         lesson = self.store.work / "lesson.json"
         if lesson.exists() and current is not None and files.read_json(lesson)["parent"] < current.number:

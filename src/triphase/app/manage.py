@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from triphase.app import removal
-from triphase.app.directory import Info, Version
+from triphase.app.class_names import class_name, spelled
 from triphase.app.model import Answer, Model, unknown_classes
-from triphase.app.names import class_name, spelled
-from triphase.app.photos import Watch, recognise, scan
-from triphase.app.store import Store
+from triphase.app.scan import Watch, recognise, scan
+from triphase.app.store.files import Info, Version
+from triphase.app.store.versions import Store
 from triphase.data.images import Images, printable
 from triphase.errors import BadData, InvalidValue, Mismatch
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from triphase.app.alike import SIDE, dhash
-from triphase.app.names import class_name
+from triphase.app.class_names import class_name
+from triphase.app.near_duplicates import SIDE, dhash
 from triphase.data.images import Images, decode, decode_pool, printable
 from triphase.data.sources.folder import class_folders, images_below, layout
 from triphase.data.sources.listing import file_digest, ids_from

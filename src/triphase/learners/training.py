@@ -1,6 +1,6 @@
-"""The course of one experience: what is done of it, its optimiser and its learning rate.
+"""The loop of one experience: what is done of it, its optimiser and its learning rate.
 
-`learn` is written as if it always ran from start to end. When it continues after a crash, the course skips what
+`learn` is written as if it always ran from start to end. When it continues after a crash, the loop skips what
 was done: `begin` is False for finished sections, and `steps` starts where the saved state was taken.
 """
 
@@ -22,7 +22,7 @@ from triphase.models.split import BLOCKS
 PATIENCE, FACTOR, LR_MIN = 5, 3.0, 1e-4  # FACIL's scheme: divide by 3 after 5 epochs without a better loss
 
 
-class Course:
+class TrainingLoop:
     """Position, momentum and schedule of the experience that is being learned."""
 
     def __init__(self, reset_momentum: Literal["phase", "experience", "never"] = "phase") -> None:
@@ -78,7 +78,7 @@ class Course:
     def steps(self, epochs: int, steps: int) -> list[tuple[int, int]]:
         """(epoch in the experience, step in the epoch) of all that is left of this section.
 
-        Call `took` after each of them; the list is known beforehand, so minibatches can be prepared ahead.
+        Call `step_done` after each of them; the list is known beforehand, so minibatches can be prepared ahead.
         """
         self._epochs, self._steps = epochs, steps
         done = self.epoch * steps + self.step
@@ -87,7 +87,7 @@ class Course:
             self.epoch = epochs
         return [(self.epochs_before + i // steps, i % steps) for i in range(done, epochs * steps)]
 
-    def took(self, loss: Tensor, cross_entropy: Tensor | None = None) -> Step:
+    def step_done(self, loss: Tensor, cross_entropy: Tensor | None = None) -> Step:
         """Count one optimiser step as done; the schedule watches the cross-entropy alone (SPEC 9.3)."""
         assert self._optimizer is not None
         lr = self._optimizer.param_groups[-1]["lr"]
@@ -126,9 +126,7 @@ class Course:
         self._momentum, self._optimizer, self._fresh, self._left = dict(momentum), None, False, 0
 
     def _check_all_taken(self) -> None:
-        assert self._left == 0, (
-            f"{self._left} steps of section {self.section} left: call course.took after each step"
-        )
+        assert self._left == 0, f"{self._left} steps of section {self.section} left: call loop.took after each step"
 
     def _schedule(self) -> None:
         """At the end of an epoch: after PATIENCE epochs without a better cross-entropy, divide the rate."""
@@ -160,20 +158,20 @@ class Course:
 
 
 def learner_state(
-    settings: dict[str, Any], model: SplitClassifier, memory: Memory | None, known: set[int], course: Course
+    settings: dict[str, Any], model: SplitClassifier, memory: Memory | None, known: set[int], loop: TrainingLoop
 ) -> dict[str, Any]:
     """What every gradient learner must keep; one entry per part that changes at its own pace."""
-    state = {"settings": settings, "known": sorted(known), "course": course.state_dict()}
-    state |= {**blocks_state(model), "momentum": course.momentum_state()}
+    state = {"settings": settings, "known": sorted(known), "loop": loop.state_dict()}
+    state |= {**blocks_state(model), "momentum": loop.momentum_state()}
     return state if memory is None else state | {"memory": memory.state_dict()}
 
 
 def load_learner_state(
-    state: dict[str, Any], model: SplitClassifier, memory: Memory | None, course: Course
+    state: dict[str, Any], model: SplitClassifier, memory: Memory | None, loop: TrainingLoop
 ) -> set[int]:
     """Take over a saved state; returns the known classes."""
     load_blocks(model, state)
-    course.load_state_dict(state["course"], state["momentum"])
+    loop.load_state_dict(state["loop"], state["momentum"])
     if memory is not None:
         memory.load_state_dict(state["memory"])
     return set(state["known"])

@@ -1,4 +1,4 @@
-"""The course of an experience: where it stands, its momentum and its learning rate, also after a restart."""
+"""The loop of an experience: where it stands, its momentum and its learning rate, also after a restart."""
 
 import copy
 from pathlib import Path
@@ -15,9 +15,9 @@ from triphase import state as files
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.errors import InvalidValue
-from triphase.learners.course import Course, learner_state, load_learner_state
 from triphase.learners.protocol import Step, sgd_step
 from triphase.learners.sgd import SGD
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.models import SplitClassifier
 from triphase.testing import tiny_model
 
@@ -40,14 +40,14 @@ class Lesson:
     """A learner in miniature that writes down everything it does."""
 
     def __init__(self, recipe: Recipe, reset: Reset = "phase", plan: Plan = PLAN, ce: float | None = None) -> None:
-        self.model, self.course, self.recipe, self.plan = model_for_training(), Course(reset), recipe, plan
+        self.model, self.loop, self.recipe, self.plan = model_for_training(), TrainingLoop(reset), recipe, plan
         self.ce = ce  # what the schedule is told; None: the truth
         self.log: list[tuple[Any, ...]] = []
         self.states: list[dict[str, Any]] = []  # after each step
 
     def learn(self) -> None:
         for name, size in self.plan:
-            if not self.course.begin(name):
+            if not self.loop.begin(name):
                 continue
             if size is None:
                 self.log.append((name,))
@@ -56,22 +56,22 @@ class Lesson:
                 self.model.freeze("csf")
             else:
                 self.model.unfreeze("csf")
-            optimizer = self.course.optimizer(self.model, self.recipe)
-            for epoch, step in self.course.steps(*size):
+            optimizer = self.loop.optimizer(self.model, self.recipe)
+            for epoch, step in self.loop.steps(*size):
                 loss = F.cross_entropy(self.model.tail(Z * (1 + epoch + step)), Y)
                 sgd_step(optimizer, loss)
-                told = self.course.took(loss, loss if self.ce is None else torch.tensor(self.ce))
+                told = self.loop.step_done(loss, loss if self.ce is None else torch.tensor(self.ce))
                 self.log.append((name, epoch, step, told.epoch, told.step, told.lr, float(told.loss)))
                 self.states.append(copy.deepcopy(self.state()))
-        self.course.finish()
+        self.loop.finish()
 
     def state(self) -> dict[str, Any]:
-        return learner_state({}, self.model, None, {0}, self.course)
+        return learner_state({}, self.model, None, {0}, self.loop)
 
     def continued(self, state: dict[str, Any]) -> "Lesson":
         again = Lesson(self.recipe, plan=self.plan, ce=self.ce)
-        again.course = Course(self.course._reset_momentum)
-        load_learner_state(state, again.model, None, again.course)
+        again.loop = TrainingLoop(self.loop._reset_momentum)
+        load_learner_state(state, again.model, None, again.loop)
         return again
 
     def weights(self) -> dict[str, torch.Tensor]:
@@ -109,46 +109,46 @@ def test_continued_after_any_step_everything_left_is_done_once_and_the_same(
         again.learn()
         assert again.log == lesson.log[done:]
         assert_equal(again.weights(), lesson.weights())
-        assert again.course.state_dict() == lesson.course.state_dict()
-        assert_equal(again.course.momentum_state(), lesson.course.momentum_state())
+        assert again.loop.state_dict() == lesson.loop.state_dict()
+        assert_equal(again.loop.momentum_state(), lesson.loop.momentum_state())
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=4), st.data())
 def test_position_is_found_again_in_any_plan(sizes: list[tuple[int, int]], data: st.DataObject) -> None:
-    """Steps of a course resumed twice, against plain nested loops; sections may be empty."""
+    """Steps of a loop resumed twice, against plain nested loops; sections may be empty."""
     expected, before = [], 0
     for section, (epochs, steps) in enumerate(sizes):
         expected += [(str(section), before + e, s) for e in range(epochs) for s in range(steps)]
         before += epochs
     done: list[tuple[str, int, int]] = []
-    course, model = Course(), model_for_training()
+    loop, model = TrainingLoop(), model_for_training()
     stops = sorted(data.draw(st.lists(st.integers(0, len(expected)), min_size=2, max_size=2)))
     for stop in [*stops, len(expected) + 1]:
         for section, size in enumerate(sizes):
             if len(done) == stop:
                 break
-            if not course.begin(str(section)):
+            if not loop.begin(str(section)):
                 continue
-            course.optimizer(model, Recipe())
-            for epoch, step in course.steps(*size):
-                course.took(torch.tensor(1.0))
+            loop.optimizer(model, Recipe())
+            for epoch, step in loop.steps(*size):
+                loop.step_done(torch.tensor(1.0))
                 done.append((str(section), epoch, step))
                 if len(done) == stop:
                     break
         if done:
-            saved, course = course.state_dict(), Course()
-            course.load_state_dict(saved, {})
+            saved, loop = loop.state_dict(), TrainingLoop()
+            loop.load_state_dict(saved, {})
     assert done == expected
 
 
 def test_step_tells_where_training_stands() -> None:
     lesson = Lesson(Recipe(lr=0.1, csf_lr=0.5))
-    assert lesson.course.begin("I")
-    lesson.course.optimizer(lesson.model, lesson.recipe)
+    assert lesson.loop.begin("I")
+    lesson.loop.optimizer(lesson.model, lesson.recipe)
     told = []
     loss = torch.tensor(2.5, requires_grad=True)
-    for _ in lesson.course.steps(2, 2):
-        told.append(lesson.course.took(loss))
+    for _ in lesson.loop.steps(2, 2):
+        told.append(lesson.loop.step_done(loss))
     assert [(s.phase, s.epoch, s.epochs, s.step, s.steps) for s in told] == [
         ("I", 1, 2, 1, 2),
         ("I", 1, 2, 2, 2),
@@ -160,19 +160,19 @@ def test_step_tells_where_training_stands() -> None:
 
 
 def test_step_that_was_not_counted_is_noticed() -> None:
-    course = Course()
-    course.begin("I")
-    course.optimizer(model_for_training(), Recipe())
-    course.steps(1, 2)
-    course.took(torch.tensor(1.0))
-    with pytest.raises(AssertionError, match=r"1 steps of section I left: call course\.took after each step"):
-        course.begin("II")
+    loop = TrainingLoop()
+    loop.begin("I")
+    loop.optimizer(model_for_training(), Recipe())
+    loop.steps(1, 2)
+    loop.step_done(torch.tensor(1.0))
+    with pytest.raises(AssertionError, match=r"1 steps of section I left: call loop\.took after each step"):
+        loop.begin("II")
 
 
 def test_finished_experience_leaves_a_clean_course() -> None:
     lesson = Lesson(Recipe(lr_schedule="patience"), ce=1.0)
     lesson.learn()
-    assert lesson.course.state_dict() == Course().state_dict() and lesson.course.momentum_state() == {}
+    assert lesson.loop.state_dict() == TrainingLoop().state_dict() and lesson.loop.momentum_state() == {}
 
 
 # Optimiser
@@ -180,7 +180,7 @@ def test_finished_experience_leaves_a_clean_course() -> None:
 
 def test_head_does_not_decay_and_csf_has_its_own_rate() -> None:
     model = tiny_model()
-    optimizer = Course().optimizer(model, Recipe(lr=0.2, csf_lr=0.03, weight_decay=1e-2, momentum=0.7))
+    optimizer = TrainingLoop().optimizer(model, Recipe(lr=0.2, csf_lr=0.03, weight_decay=1e-2, momentum=0.7))
     rates = {}
     for group in optimizer.param_groups:
         for p in group["params"]:
@@ -192,74 +192,74 @@ def test_head_does_not_decay_and_csf_has_its_own_rate() -> None:
 
 
 def test_frozen_blocks_are_left_out_and_come_back() -> None:
-    model, course = model_for_training(), Course()
+    model, loop = model_for_training(), TrainingLoop()
     model.freeze("csf")
-    course.begin("I")
-    assert [p for g in course.optimizer(model, Recipe()).param_groups for p in g["params"]] == [model.head.weight]
+    loop.begin("I")
+    assert [p for g in loop.optimizer(model, Recipe()).param_groups for p in g["params"]] == [model.head.weight]
     model.unfreeze("csf")
-    course.begin("II")
-    parameters = [p for g in course.optimizer(model, Recipe(csf_lr=0.01)).param_groups for p in g["params"]]
+    loop.begin("II")
+    parameters = [p for g in loop.optimizer(model, Recipe(csf_lr=0.01)).param_groups for p in g["params"]]
     assert {id(p) for p in parameters} == {id(p) for p in [*model.csf.parameters(), model.head.weight]}
 
 
-def step(course: Course, model: SplitClassifier, optimizer: SGD) -> None:
+def step(loop: TrainingLoop, model: SplitClassifier, optimizer: SGD) -> None:
     sgd_step(optimizer, F.cross_entropy(model.tail(Z), Y))
 
 
 @pytest.mark.parametrize(("reset", "in_ii", "in_next"), [("phase", 0, 0), ("experience", 1, 0), ("never", 1, 1)])
 def test_momentum_lives_as_long_as_it_is_told(reset: Reset, in_ii: bool, in_next: bool) -> None:
     """From phase to phase and from experience to experience; rows that the head has gained since start at rest."""
-    model, course = model_for_training(), Course(reset)
-    course.begin("I")
-    optimizer = course.optimizer(model, Recipe())
-    step(course, model, optimizer)
-    for _ in course.steps(1, 1):
-        course.took(torch.tensor(1.0))
-    moving = {name: buffer.clone() for name, buffer in course.momentum_state().items()}
+    model, loop = model_for_training(), TrainingLoop(reset)
+    loop.begin("I")
+    optimizer = loop.optimizer(model, Recipe())
+    step(loop, model, optimizer)
+    for _ in loop.steps(1, 1):
+        loop.step_done(torch.tensor(1.0))
+    moving = {name: buffer.clone() for name, buffer in loop.momentum_state().items()}
     assert set(moving) == {f"csf.{n}" for n, _ in model.csf.named_parameters()} | {"head.weight"}
 
-    course.begin("II")
-    course.optimizer(model, Recipe())
-    assert_equal(course.momentum_state(), moving if in_ii else {})
-    for _ in course.steps(1, 1):
-        course.took(torch.tensor(1.0))
-    course.finish()
-    assert_equal(course.momentum_state(), moving if in_next else {})
+    loop.begin("II")
+    loop.optimizer(model, Recipe())
+    assert_equal(loop.momentum_state(), moving if in_ii else {})
+    for _ in loop.steps(1, 1):
+        loop.step_done(torch.tensor(1.0))
+    loop.finish()
+    assert_equal(loop.momentum_state(), moving if in_next else {})
 
     model.grow(6)
-    course.begin("I")
-    optimizer = course.optimizer(model, Recipe())
-    found = course.momentum_state()
+    loop.begin("I")
+    optimizer = loop.optimizer(model, Recipe())
+    found = loop.momentum_state()
     assert bool(found) == in_next
     if in_next:
         assert torch.equal(found["head.weight"][:4], moving["head.weight"]) and not found["head.weight"][4:].any()
         assert_equal({**found, "head.weight": moving["head.weight"]}, moving)
-    step(course, model, optimizer)
-    assert course.momentum_state()["head.weight"].shape == (6, 16)
+    step(loop, model, optimizer)
+    assert loop.momentum_state()["head.weight"].shape == (6, 16)
 
 
 def test_carried_momentum_moves_weights_as_one_optimiser_would() -> None:
     one, other = model_for_training(), model_for_training()
     recipe = Recipe(lr=0.05, weight_decay=1e-3)
-    course, plain = Course("never"), Course()
+    loop, plain = TrainingLoop("never"), TrainingLoop()
     plain.begin("all")
     single = plain.optimizer(other, recipe)
     for _ in range(3):
-        course.begin("start")
+        loop.begin("start")
         for section in ("I", "II"):
-            course.begin(section)
-            optimizer = course.optimizer(one, recipe)
-            step(course, one, optimizer)
+            loop.begin(section)
+            optimizer = loop.optimizer(one, recipe)
+            step(loop, one, optimizer)
             step(plain, other, single)
-            for _ in course.steps(1, 1):
-                course.took(torch.tensor(1.0))
-        course.finish()
+            for _ in loop.steps(1, 1):
+                loop.step_done(torch.tensor(1.0))
+        loop.finish()
         assert_equal(dict(one.state_dict()), dict(other.state_dict()))
 
 
 def test_unknown_reset_is_refused() -> None:
     with pytest.raises(InvalidValue, match="'phase', 'experience' or 'never', got 'always'"):
-        Course("always")  # type: ignore[arg-type]
+        TrainingLoop("always")  # type: ignore[arg-type]
 
 
 # Schedule
@@ -278,24 +278,24 @@ def rates(ces: list[float], lr: float) -> list[float]:
 
 
 def scheduled(ces: list[float], recipe: Recipe, sizes: list[int], stop_after: int | None = None) -> list[float]:
-    """The rate of the head in each epoch of a course with two steps an epoch, in sections of the given sizes.
+    """The rate of the head in each epoch of a loop with two steps an epoch, in sections of the given sizes.
 
-    The course is saved and loaded again after `stop_after` steps.
+    The loop is saved and loaded again after `stop_after` steps.
     """
-    course, model, used, n = Course(), model_for_training(), [], 0
+    loop, model, used, n = TrainingLoop(), model_for_training(), [], 0
     values = iter(ces)
     ce = 0.0
     while True:
         interrupted = False
         for section, epochs in enumerate(sizes):
-            if not course.begin(str(section)):
+            if not loop.begin(str(section)):
                 continue
-            course.optimizer(model, recipe)
-            for _, position in course.steps(epochs, 2):
+            loop.optimizer(model, recipe)
+            for _, position in loop.steps(epochs, 2):
                 if position == 0:
                     ce = next(values)
                 # the mean over the epoch counts; L_BC, which is part of the loss, does not
-                told = course.took(torch.tensor(100.0 - n), torch.tensor(ce + (0.5 if position else -0.5)))
+                told = loop.step_done(torch.tensor(100.0 - n), torch.tensor(ce + (0.5 if position else -0.5)))
                 used += [told.lr] if position == 0 else []
                 n += 1
                 if n == stop_after:
@@ -305,8 +305,8 @@ def scheduled(ces: list[float], recipe: Recipe, sizes: list[int], stop_after: in
                 break
         if not interrupted:
             return used
-        saved, course = course.state_dict(), Course()
-        course.load_state_dict(saved, {})
+        saved, loop = loop.state_dict(), TrainingLoop()
+        loop.load_state_dict(saved, {})
 
 
 @given(st.lists(st.sampled_from([1.0, 1.5, 2.0, 0.75]), min_size=24, max_size=24), st.data())
@@ -329,14 +329,14 @@ def test_rate_stops_at_the_smallest_one() -> None:
 
 
 def test_rate_of_csf_falls_with_that_of_the_head() -> None:
-    course, model = Course(), model_for_training()
+    loop, model = TrainingLoop(), model_for_training()
     recipe = Recipe(lr=0.1, csf_lr=0.01, lr_schedule="patience")
     for section, ratio in (("I", 1), ("II", 3)):
-        course.begin(section)
-        optimizer = course.optimizer(model, recipe)
+        loop.begin(section)
+        optimizer = loop.optimizer(model, recipe)
         assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.01 / ratio, 0.1 / ratio])
-        for _ in course.steps(6, 1):
-            course.took(torch.tensor(1.0))
+        for _ in loop.steps(6, 1):
+            loop.step_done(torch.tensor(1.0))
     assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.01 / 9, 0.1 / 9])
 
 
@@ -348,15 +348,15 @@ def test_constant_rate_stays_constant() -> None:
 
 
 def test_learner_state_holds_memory_head_and_known_classes(tmp_path: Path) -> None:
-    model, memory, course = model_for_training(), Memory(5, seed=0), Course()
+    model, memory, loop = model_for_training(), Memory(5, seed=0), TrainingLoop()
     model.grow(7)
     nn.init.normal_(model.head.weight)
     memory.add(torch.zeros(3, dtype=torch.long), torch.arange(3), lambda rows: {"x": torch.ones(len(rows), 1)})
-    files.save(tmp_path / "a.safetensors", learner_state({"s": 1}, model, memory, {2, 0}, course))
+    files.save(tmp_path / "a.safetensors", learner_state({"s": 1}, model, memory, {2, 0}, loop))
     state = files.load(tmp_path / "a.safetensors")
     assert state["settings"] == {"s": 1} and state["known"] == [0, 2]
     again, other = tiny_model(), Memory(5, seed=0)
-    assert load_learner_state(state, again, other, Course()) == {0, 2}
+    assert load_learner_state(state, again, other, TrainingLoop()) == {0, 2}
     assert_equal(dict(again.state_dict()), dict(model.state_dict()))
     assert again.n_classes == 7 and torch.equal(other["id"], memory["id"])
 
@@ -367,14 +367,14 @@ def test_learner_state_holds_memory_head_and_known_classes(tmp_path: Path) -> No
 def test_momentum_that_is_never_reset_outlives_a_phase_in_which_csf_is_frozen() -> None:
     lesson = Lesson(Recipe(), "never")
     lesson.learn()
-    moving = lesson.course.momentum_state()["csf.0.weight"].clone()
-    lesson.course.begin("I")
+    moving = lesson.loop.momentum_state()["csf.0.weight"].clone()
+    lesson.loop.begin("I")
     lesson.model.freeze("csf")
-    lesson.course.optimizer(lesson.model, lesson.recipe)
-    lesson.course.begin("II")
+    lesson.loop.optimizer(lesson.model, lesson.recipe)
+    lesson.loop.begin("II")
     lesson.model.unfreeze("csf")
-    lesson.course.optimizer(lesson.model, lesson.recipe)
-    assert torch.equal(lesson.course.momentum_state()["csf.0.weight"], moving)
+    lesson.loop.optimizer(lesson.model, lesson.recipe)
+    assert torch.equal(lesson.loop.momentum_state()["csf.0.weight"], moving)
 
 
 def test_rate_after_a_restart_is_the_same_to_the_last_bit() -> None:
@@ -384,18 +384,18 @@ def test_rate_after_a_restart_is_the_same_to_the_last_bit() -> None:
 
 
 def test_momentum_of_a_single_number_is_restored() -> None:
-    model, course = model_for_training(), Course("never")
+    model, loop = model_for_training(), TrainingLoop("never")
     model.csf.register_parameter("scale", nn.Parameter(torch.tensor(1.0)))
     for section in ("I", "II"):
-        course.begin(section)
-        optimizer = course.optimizer(model, Recipe())
+        loop.begin(section)
+        optimizer = loop.optimizer(model, Recipe())
         sgd_step(optimizer, F.cross_entropy(model.tail(Z) * model.csf.scale, Y))  # type: ignore[operator]
-    assert "csf.scale" in course.momentum_state()
+    assert "csf.scale" in loop.momentum_state()
 
 
 def test_epoch_without_steps_does_not_touch_the_schedule() -> None:
-    course, model = Course(), model_for_training()
-    course.begin("III")
-    course.optimizer(model, Recipe(lr_schedule="patience"))
-    assert list(course.steps(1, 0)) == []
-    assert course.best == float("inf")
+    loop, model = TrainingLoop(), model_for_training()
+    loop.begin("III")
+    loop.optimizer(model, Recipe(lr_schedule="patience"))
+    assert list(loop.steps(1, 0)) == []
+    assert loop.best == float("inf")

@@ -1,6 +1,6 @@
 """Minibatches of z = llf(augment(x)): n_mbe datapoints of the experience and n_mbr of the memory.
 
-How z comes about is the feeder's business alone. While llf is frozen and the augmentation has finitely many
+How z comes about is the batches's business alone. While llf is frozen and the augmentation has finitely many
 views, each image passes llf once per view and is looked up from then on; with random crops z is computed without
 gradient (or `Recipe.views` crops are drawn once and kept); while llf learns, with gradient. Pixels are read and
 augmented by a thread before they are wanted. Learners cannot tell the difference, apart from the time.
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from triphase import stopwatch
 from triphase.data import augment
+from triphase.data.feature_cache import ahead, encode, features, gather, mirrored, unpack, views_of
 from triphase.data.images import Images
-from triphase.data.latents import ahead, encode, features, gather, mirrored, unpack, views_of
 from triphase.data.memory import Memory, Read
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -52,7 +52,7 @@ class _Draw:
     x: Tensor | None  # augmented pixels
 
 
-class Feeder:
+class Batches:
     """Serves one experience, together with what the memory held when it began."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Feeder:
             z = encode(self.model, len(x), lambda rows: augment.center_crop(x[rows], self._size(x)))[:, 0]
         return unpack(z.to(self.model.device).float())
 
-    def remember(self, more: Read = lambda rows: {}) -> None:
+    def update_memory(self, more: Read = lambda rows: {}) -> None:
         """Offer the experience to the memory (class-balanced reservoir, end of Phase II).
 
         `more` gives further columns for the rows that get in.

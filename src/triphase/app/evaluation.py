@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triphase.app import trust
+from triphase.app import calibration
 from triphase.app.model import Model
-from triphase.data.latents import latents
+from triphase.data.feature_cache import latents
 from triphase.data.streams import Experience
 
 
@@ -40,13 +40,13 @@ class Measured:
             self._after = model.lessons, logits
         return self._after[1]
 
-    def verdict(self, model: Model, old: int, max_drop: float) -> trust.Verdict:
+    def verdict(self, model: Model, old: int, max_drop: float) -> calibration.Verdict:
         """Whether the classes known before suffered; the arg max is restricted to them."""
         if old < 2 or len(self.y) == 0:
             nothing = torch.empty(0, dtype=torch.bool)
-            return trust.guard(nothing, nothing, nothing.long(), max_drop)
-        after = trust.right_among(self.after(model), self.y, range(old))
-        return trust.guard(self.right, after, self.y, max_drop)
+            return calibration.guard(nothing, nothing, nothing.long(), max_drop)
+        after = calibration.right_among(self.after(model), self.y, range(old))
+        return calibration.guard(self.right, after, self.y, max_drop)
 
     def unlearned(self, model: Model, experience: Experience) -> bool:
         """Whether the lesson's own photos are right hardly more often than by guessing.
@@ -60,20 +60,20 @@ class Measured:
             return False
         own = experience.images.select(held.nonzero().view(-1))
         logits = model.answered(own.ids, lambda rows: latents(model.network, own.select(rows)))
-        few = trust.right_among(logits, own.labels, classes)
+        few = calibration.right_among(logits, own.labels, classes)
         reference = float(self.right.double().mean())
-        if trust.unlearned(few, len(classes), reference):
+        if calibration.unlearned(few, len(classes), reference):
             return True
-        if trust.surely_learned(few, len(classes)):
+        if calibration.surely_learned(few, len(classes)):
             return False
-        many = trust.right_among(*model.foretold(experience.training), classes)
-        return trust.unlearned(many, len(classes), reference, way=0.25)
+        many = calibration.right_among(*model.foretold(experience.training), classes)
+        return calibration.unlearned(many, len(classes), reference, way=0.25)
 
     def confused(self, model: Model, old: int) -> list[tuple[str, str, int, int]]:
         """Old classes that are taken for new ones now."""
         if len(self.y) == 0:
             return []
-        found = trust.confused_with_new(self.after(model), self.y, range(old))
+        found = calibration.confused_with_new(self.after(model), self.y, range(old))
         return [(model.names[c.label], model.names[c.taken_for], c.count, c.n) for c in found]
 
 

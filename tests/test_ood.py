@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triphase.app import familiarity
+from triphase.app import ood
 from triphase.errors import InvalidValue
 from triphase.randomness import generator
 
@@ -22,10 +22,10 @@ def test_scores_from_logits_ignore_classes_never_seen(case: tuple[int, int, int]
     n, c, seed = case
     logits = 4 * torch.randn(n, c, generator=generator(seed, "logits"))
     wider = torch.cat([logits, torch.full((len(logits), 1), -INF)], dim=1)
-    for score in (familiarity.max_softmax, familiarity.energy):
+    for score in (ood.max_softmax, ood.energy):
         assert torch.allclose(score(wider, temperature), score(logits, temperature))
-    assert torch.equal(familiarity.max_logit(wider), logits.amax(1))
-    soft = familiarity.energy(logits, temperature) - familiarity.max_logit(logits)
+    assert torch.equal(ood.max_logit(wider), logits.amax(1))
+    soft = ood.energy(logits, temperature) - ood.max_logit(logits)
     assert ((soft > -1e-4) & (soft < temperature * math.log(logits.shape[1]) + 1e-4)).all()
 
 
@@ -33,23 +33,23 @@ def test_mahalanobis_is_the_distance_to_the_nearest_mean() -> None:
     random = generator(0, "features")
     f, means = (torch.randn(n, 4, generator=random, dtype=torch.float64) for n in (6, 3))
     expected = [[-float((x - m) @ (x - m)) for m in means] for x in f]
-    found = familiarity.mahalanobis(f + 1000, means + 1000)
+    found = ood.mahalanobis(f + 1000, means + 1000)
     assert found.tolist() == pytest.approx([max(row) for row in expected], rel=1e-6)
-    relative = familiarity.relative_mahalanobis(f + 1000, means + 1000)
-    to_all = familiarity.mahalanobis(f, means.mean(0, keepdim=True))
+    relative = ood.relative_mahalanobis(f + 1000, means + 1000)
+    to_all = ood.mahalanobis(f, means.mean(0, keepdim=True))
     assert relative.tolist() == pytest.approx((found - to_all).tolist(), rel=1e-6)
 
 
 def test_nearest_looks_at_the_kth_of_what_is_stored() -> None:
     stored = torch.tensor([[1.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])
     query = torch.tensor([[2.0, 0.0]])
-    assert [round(float(familiarity.nearest(query, stored, k)), 6) for k in (1, 2, 3, 9)] == [1.0, 0.0, -1.0, -1.0]
+    assert [round(float(ood.nearest(query, stored, k)), 6) for k in (1, 2, 3, 9)] == [1.0, 0.0, -1.0, -1.0]
 
 
 @pytest.mark.parametrize("n", [4, 10, 18, 19, 30, 59, 500])
 def test_at_least_so_many_known_images_are_accepted(n: int) -> None:
     scores = torch.randn(1000, n, generator=generator(0, "scores"), dtype=torch.float64)
-    thresholds = torch.tensor([familiarity.threshold(row) for row in scores], dtype=torch.float64)
+    thresholds = torch.tensor([ood.threshold(row) for row in scores], dtype=torch.float64)
     accepted = float(1 - torch.special.ndtr(thresholds).mean())
     assert 0.95 - 0.005 < accepted < (0.98 if n > 18 else 0.99)
 
@@ -57,14 +57,14 @@ def test_at_least_so_many_known_images_are_accepted(n: int) -> None:
 @settings(max_examples=30)
 @given(st.lists(floats, min_size=19, max_size=60), st.sampled_from([0.8, 0.9, 0.95]))
 def test_the_threshold_rejects_no_more_exemplars_than_allowed(scores: list[float], accept: float) -> None:
-    at = familiarity.threshold(torch.tensor(scores), accept)
+    at = ood.threshold(torch.tensor(scores), accept)
     assert sum(score < at for score in scores) + 1 <= (len(scores) + 1) * (1 - accept) + 1e-6
 
 
 def test_with_hardly_any_exemplars_nothing_is_unknown() -> None:
-    assert [familiarity.threshold(torch.zeros(n)) for n in (0, 1, 3)] == [-INF] * 3
+    assert [ood.threshold(torch.zeros(n)) for n in (0, 1, 3)] == [-INF] * 3
     with pytest.raises(InvalidValue, match="accept"):
-        familiarity.threshold(torch.zeros(5), accept=95.0)
+        ood.threshold(torch.zeros(5), accept=95.0)
 
 
 scored = st.lists(st.tuples(floats, st.integers(0, 3)), max_size=20)
@@ -75,12 +75,12 @@ scored = st.lists(st.tuples(floats, st.integers(0, 3)), max_size=20)
 def test_moments_of_two_lessons_are_those_of_both_together(
     one: list[tuple[float, int]], two: list[tuple[float, int]]
 ) -> None:
-    def of(pairs: list[tuple[float, int]], n_classes: int) -> familiarity.Moments:
+    def of(pairs: list[tuple[float, int]], n_classes: int) -> ood.Moments:
         scores = torch.tensor([score for score, _ in pairs], dtype=torch.float64)
-        return familiarity.moments(scores, torch.tensor([label for _, label in pairs], dtype=torch.long), n_classes)
+        return ood.moments(scores, torch.tensor([label for _, label in pairs], dtype=torch.long), n_classes)
 
     n_first = max((label for _, label in one), default=-1) + 1
-    found, expected = familiarity.merged(of(one, n_first), of(two, 4)), of(one + two, 4)
+    found, expected = ood.merged(of(one, n_first), of(two, 4)), of(one + two, 4)
     for name in ("n", "mean", "squares", "cubes"):
         assert torch.allclose(getattr(found, name), getattr(expected, name), atol=1e-5)
 
@@ -93,20 +93,20 @@ def test_moments_alone_accept_about_as_many_whichever_tail_is_long(per_class: in
     noise = torch.randn(3, len(y), generator=random, dtype=torch.float64)
     scores = y / 20 + (noise[0] if tail == 0 else tail * (noise**2).sum(0))  # normal, or chi-square
     given = 20 * per_class
-    at = familiarity.threshold_from_moments(familiarity.moments(scores[:given], y[:given], 20))
+    at = ood.threshold_from_moments(ood.moments(scores[:given], y[:given], 20))
     assert 0.93 < float((scores[given:] >= at).double().mean()) < 0.98
 
 
 def test_moments_of_hardly_any_scores_make_nothing_unknown() -> None:
-    few = familiarity.moments(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 0, 1]), 3)
-    assert familiarity.threshold_from_moments(few) == -INF
-    same = familiarity.moments(torch.full((9,), 0.3), torch.zeros(9, dtype=torch.long), 3)
-    assert familiarity.threshold_from_moments(same) <= float(torch.tensor(0.3))
+    few = ood.moments(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 0, 1]), 3)
+    assert ood.threshold_from_moments(few) == -INF
+    same = ood.moments(torch.full((9,), 0.3), torch.zeros(9, dtype=torch.long), 3)
+    assert ood.threshold_from_moments(same) <= float(torch.tensor(0.3))
 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 5), max_size=12), st.lists(st.integers(0, 5), max_size=12))
 def test_auroc_compares_every_pair(known: list[int], unknown: list[int]) -> None:
     pairs = [(a > b) + (a == b) / 2 for a in known for b in unknown]
-    found = familiarity.auroc(torch.tensor(known), torch.tensor(unknown))
+    found = ood.auroc(torch.tensor(known), torch.tensor(unknown))
     assert found == pytest.approx(sum(pairs) / len(pairs)) if pairs else math.isnan(found)

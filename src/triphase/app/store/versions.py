@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from triphase import state as files
-from triphase.app.directory import Directory, Event, Info, Part, Pointer, Version
-from triphase.app.sealed import plain
+from triphase.app.store.checksums import plain
+from triphase.app.store.files import Directory, Event, Info, Part, Pointer, Version
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, TriphaseError
 from triphase.state import State
 

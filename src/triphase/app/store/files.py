@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from triphase import state as files
-from triphase.app.sealed import FORMAT, digest, sealed, unsealed
+from triphase.app.store.checksums import FORMAT, digest, sealed, unsealed
 from triphase.errors import BadData, CorruptState, Mismatch, TriphaseError
 
 OURS = ("CURRENT", "LOCK", "history.jsonl", "parts", "versions", "work")

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from triphase import TPC, Memory, Recipe, stopwatch
 from triphase import state as files
-from triphase.data import latents as module
-from triphase.data.latents import Budget, ahead, encode, set_budget
+from triphase.data import feature_cache as module
+from triphase.data.feature_cache import Budget, ahead, encode, set_budget
 from triphase.errors import CannotWrite, InvalidValue, TriphaseError
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
@@ -59,7 +59,7 @@ def test_beyond_the_budget_values_are_the_same_from_an_unnamed_file(
 
 def test_a_killed_process_leaves_no_file_behind(tmp_path: Path) -> None:
     script = (
-        "import torch, sys; from triphase.data.latents import Budget\n"
+        "import torch, sys; from triphase.data.feature_cache import Budget\n"
         "t = Budget(limit=0).allocate((1000, 1000), torch.float32); t.fill_(3)\n"
         "print(float(t.mean()), flush=True); sys.stdin.read()"
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triphase.app.familiarity import exact
+from triphase.app.ood import exact
 from triphase.errors import InvalidValue
 
 PRIOR = 5.0  # exemplars that the prior of the temperature is worth

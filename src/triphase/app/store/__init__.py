@@ -1,0 +1,1 @@
+"""The model directory: files with checksums, versions, one writer at a time."""
