@@ -19,6 +19,7 @@ from triphase.bench.names import file_name
 from triphase.bench.registry import shares_first
 from triphase.bench.setup import Options
 from triphase.data.streams import Stream
+from triphase.directory_lock import locked
 from triphase.errors import Busy, Mismatch
 
 POLL = 0.2  # seconds between two looks at the processes
@@ -243,7 +244,7 @@ def _waiting(standing: Standing, jobs: Mapping[Cell, _Job]) -> list[Cell]:
 def _free(directory: Path) -> bool:
     """Nobody is at work there, such as a process that outlived an earlier sweep."""
     try:
-        with files.locked(directory):
+        with locked(directory):
             return True
     except Busy:
         return False
