@@ -28,8 +28,9 @@ from triphase.data import sources
 from triphase.data.feature_cache import features, latents, unpack
 from triphase.data.images import Images
 from triphase.data.streams import class_incremental, per_class, seeded_order
-from triphase.learners.anchored import WEIGHT
+from triphase.learners.anchored import CLOSED_FORM_WEIGHT
 from triphase.learners.slda_depths import SHRINKAGE, Depths
+from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis
 from triphase.models import build
 
 TAUGHT, LESSONS, PER_CLASS, TESTED = 50, 5, 100, 50
@@ -63,7 +64,9 @@ def main() -> None:
         held, tested = scores([exemplars, test], exemplars, closed, replayed)
         found = measure(exemplars.y, test.y, held, tested)
         found["TPC"] = calibration_errors(exemplars.logits, exemplars.y, test.logits, test.y)
-        found["TPC + SLDA"] = calibration_errors(summed(exemplars, *closed), exemplars.y, summed(test, *closed), test.y)
+        found["TPC + SLDA"] = calibration_errors(
+            summed(exemplars, *closed), exemplars.y, summed(test, *closed), test.y
+        )
         results.append(found)
         if order == 0 and arguments.figure:
             draw(arguments.figure, tested, test.y >= 0, ood.threshold(held[CHOSEN]))
@@ -112,7 +115,7 @@ def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
 
 def summed(seen: Seen, means: Tensor, precision: Tensor) -> Tensor:
     """The scores of both members together, as `Anchored` answers."""
-    return standardized(seen.logits) + WEIGHT * standardized(slda(seen.frozen, means, precision))
+    return standardized(seen.logits) + CLOSED_FORM_WEIGHT * standardized(slda(seen.frozen, means, precision))
 
 
 def scores(wanted: list[Seen], exemplars: Seen, closed: tuple[Tensor, Tensor], replayed: Seen) -> list[Scores]:
@@ -130,9 +133,9 @@ def scores(wanted: list[Seen], exemplars: Seen, closed: tuple[Tensor, Tensor], r
             "max softmax, TPC + SLDA": ood.max_softmax(summed(seen, *closed), both),
             "energy, TPC + SLDA": ood.energy(summed(seen, *closed), both),
             "cosine, SLDA": ood.cosine(seen.frozen, means),
-            "Mahalanobis, SLDA": ood.mahalanobis(seen.frozen @ white, means @ white),
-            "relative Mahalanobis, SLDA": ood.relative_mahalanobis(seen.frozen @ white, means @ white),
-            "relative Mahalanobis, memory": ood.relative_mahalanobis(
+            "Mahalanobis, SLDA": mahalanobis(seen.frozen @ white, means @ white),
+            "relative Mahalanobis, SLDA": relative_mahalanobis(seen.frozen @ white, means @ white),
+            "relative Mahalanobis, memory": relative_mahalanobis(
                 seen.learned @ learned_white, learned_means @ learned_white
             ),
             "nearest of memory": ood.nearest(seen.learned, replayed.learned),
