@@ -53,7 +53,7 @@ def nearest_neighbour(features: Tensor, stored: Tensor) -> Tensor:
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:
-    """The probability that a known image scores higher than an unknown one, ties counting half; NaN without either."""
+    """How likely a known image scores higher than an unknown one, a tie counts half; NaN without either."""
     a, b = known.double(), unknown.double().sort().values
     if not len(a) or not len(b):
         return math.nan
