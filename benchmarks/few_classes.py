@@ -13,11 +13,11 @@ import argparse
 from pathlib import Path
 
 import torch
+from detection_scores import auroc
 from torch import Tensor
 from torch.nn import functional as F
 
 from triphase import Anchored, Memory, class_incremental
-from triphase.app.ood import auroc
 from triphase.app.teach import recipe_for
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
