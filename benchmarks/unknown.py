@@ -24,11 +24,9 @@ from detection_scores import (
     cosine,
     energy,
     expected_calibration_error,
-    mahalanobis,
     max_logit,
     max_softmax,
     nearest_neighbour,
-    relative_mahalanobis,
 )
 from matplotlib.figure import Figure
 from torch import Tensor
