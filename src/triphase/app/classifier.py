@@ -20,7 +20,7 @@ from triphase.app.class_names import class_name
 from triphase.app.model import Model
 from triphase.app.near_duplicates import SIDE, dhash
 from triphase.app.options import Options
-from triphase.app.store.files import Version
+from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.app.teach import KEEP, recipe_for
 from triphase.data.images import Images, content_ids, resize, square

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,13 +17,12 @@ from typing import Any
 
 import torch
 
-from triphase import state as files
 from triphase.app import calibration, removal
 from triphase.app.evaluation import ClassLine, Measured, table
 from triphase.app.model import Model
 from triphase.app.options import Options, parse_memory
 from triphase.app.scan import Photos, scan
-from triphase.app.store.checksums import FORMAT
+from triphase.app.store.schema import LessonMark
 from triphase.app.store.versions import Store
 from triphase.checkpoint import Checkpoint
 from triphase.data.feature_cache import recalling
@@ -188,8 +186,8 @@ def teach(
         try:
             return _Lesson(store, photos, given, max_drop, force, quick, skip_bad, keep, watch).go()
         finally:
-            if new and [file.name for file in path.glob("*")] == ["LOCK"]:  # what was refused leaves nothing behind
-                shutil.rmtree(path, ignore_errors=True)  # where open files cannot be deleted, LOCK stays
+            if new:
+                store.remove_if_empty()
 
 
 class _Lesson:
@@ -213,7 +211,7 @@ class _Lesson:
         self.options = _agreed(store, self.state, options, quick=quick)
         self.half = bool(self.plan.pending)  # the version in use has seen this lesson in part
         self.saved_at = self.drawn_at = 0.0
-        self.checkpoint = Checkpoint(store.work / "state")
+        self.checkpoint = Checkpoint(store.work / "state", store.check_lock)
 
     def go(self) -> Outcome:
         """The whole lesson."""
@@ -251,26 +249,24 @@ class _Lesson:
         digest = hashlib.sha256(photos.ids.numpy().tobytes() + photos.labels.numpy().tobytes())
         digest.update(str((photos.names, asdict(self.options))).encode())
         current = self.store.current()
-        mark = {"lesson": digest.hexdigest(), "parent": current.number if current else 0, "format": FORMAT}
-        path, notes = self.store.work / "lesson.json", []
+        parent, notes = current.number if current else 0, []
+        mark = LessonMark(lesson=digest.hexdigest(), parent=parent, threads=torch.get_num_threads())
         try:
-            saved = files.read_json(path) if path.exists() else None
+            saved = self.store.read_lesson()
             state = self.checkpoint.load() if saved is not None else None
         except (CorruptState, Mismatch):
-            saved, state = {}, None
-        if saved is not None and {name: saved.get(name) for name in mark} != mark:
+            saved, state = None, None
+        if saved is not None and (saved.lesson, saved.parent) != (mark.lesson, mark.parent):
             if state is not None:
                 notes = ["The photos or the model changed since a lesson was interrupted: it was started again."]
             state = None
         if state is None:
-            if self.store.work.exists():
-                shutil.rmtree(self.store.work)
-            self.checkpoint = Checkpoint(self.store.work / "state")
-            files.make_directory(self.store.work)
-            files.write_json(path, mark | {"threads": torch.get_num_threads()})
+            self.store.discard_work()
+            self.checkpoint = Checkpoint(self.store.work / "state", self.store.check_lock)
+            self.store.write_lesson(mark)
             return False, notes
         assert saved is not None
-        torch.set_num_threads(saved["threads"])
+        torch.set_num_threads(saved.threads)
         model.load_state_dict(state)
         self.watch({"event": "resumed"})
         return True, ["An interrupted lesson was continued."]
@@ -305,8 +301,8 @@ class _Lesson:
             info = self._info(model, verdict)
             version = self.store.publish(model.state_dict(), info, event, replace_current=self.half)
             self.half = True
-            saved = files.read_json(self.store.work / "lesson.json")
-            files.write_json(self.store.work / "lesson.json", saved | {"parent": version.number})
+            if (saved := self.store.read_lesson()) is not None:
+                self.store.write_lesson(saved.model_copy(update={"parent": version.number}))
             self.watch({"event": "glanced", "version": version.number})
 
     def _judge(self, model: Model, experience: Experience, before: Measured, old: int, notes: list[str]) -> Outcome:
@@ -357,8 +353,8 @@ class _Lesson:
         nothing = torch.empty(0, dtype=torch.bool)
         verdict = calibration.guard(nothing, nothing, nothing.long(), self.max_drop)
         known = sum(self.plan.photos.taught.values())
-        lesson = self.store.work / "lesson.json"
-        if lesson.exists() and current is not None and files.read_json(lesson)["parent"] < current.number:
+        lesson = self.store.read_lesson()
+        if lesson is not None and current is not None and lesson.parent < current.number:
             self.store.discard_work()  # of a lesson that was published just before it was interrupted
             self.store.prune(self.keep)
         return Outcome(

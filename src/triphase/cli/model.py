@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triphase.app import manage
-from triphase.app.store.files import Version
+from triphase.app.store.schema import Version
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
 from triphase.cli.show import percent, print_json, say
