@@ -841,18 +841,6 @@ def test_what_is_taken_back_is_not_kept_by_an_interrupted_lesson(
     assert not (world.base / "work").exists()
 
 
-def test_a_model_from_before_features_of_exemplars_were_kept_goes_on(world: World) -> None:
-    state, version = Store(world.base).load()
-    del state["exemplars"]
-    state["memory"]["capacity"] = 100  # of bytes that held more or less then
-    store = Store(world.base)
-    store.publish(state, version.info, {"event": "taught", "images": 0, "classes": {}})
-    assert done("teach", world.base, world.two, "--force", "--json").document()["published"]
-    after = store.load()[0]
-    assert after["memory"]["capacity"] == 100
-    assert after["exemplars"]["ids"].tolist() == exemplars(world.base).tolist()
-
-
 def test_a_renamed_class_keeps_what_it_learned(world: World) -> None:
     answer = done("rename", world.base, "red", "rouge")
     assert "red is called rouge in version 2" in answer.out

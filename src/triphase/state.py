@@ -83,7 +83,7 @@ def read_file(path: Path, *, follow_links: bool = True) -> bytes:
     if not stat.S_ISREG(os.stat(path, follow_symlinks=follow_links).st_mode):
         raise CorruptState(f"{path} is not a regular file; restore it, or delete {path.parent} to start again.")
     nonblocking = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # if a pipe takes its place meanwhile
-    with open(os.open(path, os.O_RDONLY | nonblocking), "rb") as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | nonblocking), "rb") as file:
         return file.read()
 
 

@@ -28,14 +28,10 @@ class History:
 
     def read(self, newest: Event | None) -> list[Event]:
         """All events, oldest first; the last one is `newest`, the event of CURRENT, even before it is recorded."""
-        events = []
-        for number, event in enumerate(self._lines(newest), 1):
-            if event is None:
-                raise CorruptState(
-                    f"{self.file}: line {number} is damaged; restore the file from a copy of {self.file.parent}, "
-                    "or remove that line and with it what it says."
-                )
-            events.append(event)
+        lines = self._lines(newest)
+        if None in lines:
+            raise CorruptState(self._describe_damage(lines))
+        events = [event for event in lines if event is not None]
         return events if newest is None or _recorded(newest, events) else [*events, newest]
 
     def verified(self, newest: Event | None) -> list[Event]:
@@ -43,12 +39,9 @@ class History:
         return [event for event in self._lines(newest) if event is not None]
 
     def damage(self, newest: Event | None) -> str | None:
-        """The sentence for a line that cannot be verified, or None."""
-        try:
-            self.read(newest)
-        except CorruptState as error:
-            return str(error)
-        return None
+        """A sentence that names the first line that cannot be verified, or None."""
+        lines = self._lines(newest)
+        return self._describe_damage(lines) if None in lines else None
 
     def append(self, newest: Event | None) -> None:
         """Record the event of CURRENT, if it is not recorded yet; lines that are damaged stay as they are."""
@@ -80,6 +73,12 @@ class History:
         if torn and not (newest is not None and with_checksum(newest).startswith(torn)):
             lines.append(torn)
         return [self._event(line) for line in lines]
+
+    def _describe_damage(self, lines: list[Event | None]) -> str:
+        return (
+            f"{self.file}: line {1 + lines.index(None)} is damaged; restore the file from a copy of "
+            f"{self.file.parent}, or remove that line and with it what it says."
+        )
 
     def _event(self, line: bytes) -> Event | None:
         try:

@@ -20,7 +20,16 @@ from triphase.app.store.checksums import json_copy
 from triphase.app.store.files import Directory
 from triphase.app.store.history import Event
 from triphase.app.store.schema import Current, Document, LessonMark, Part, Version, validate, validate_event
-from triphase.errors import BadData, CannotWrite, CorruptState, InvalidValue, LockLost, TriphaseError, TriphaseWarning
+from triphase.errors import (
+    BadData,
+    CannotWrite,
+    CorruptState,
+    InvalidValue,
+    LockLost,
+    Mismatch,
+    TriphaseError,
+    TriphaseWarning,
+)
 from triphase.state import State
 
 D = TypeVar("D", bound=Document)
@@ -259,10 +268,12 @@ class Store:
 
     def _warn_of_damaged_history(self) -> None:
         """A damaged line keeps nobody from teaching; `history` and `forget --everywhere` refuse it."""
-        with suppress(CorruptState):  # of CURRENT, which whoever needs it reports
+        newest = None
+        with suppress(CorruptState, Mismatch):  # of CURRENT, which whoever needs it reports
             current = self.directory.read_current()
-            if damage := self.directory.history.damage(current.event if current else None):
-                warnings.warn(damage, TriphaseWarning, stacklevel=3)
+            newest = current.event if current else None
+        if damage := self.directory.history.damage(newest):
+            warnings.warn(damage, TriphaseWarning, stacklevel=3)
 
 
 def checked(kind: type[D], document: Mapping[str, Any]) -> D:
