@@ -12,6 +12,7 @@ from torch import Tensor
 from triphase.app import calibration, ood
 from triphase.app.near_duplicates import near_duplicates, near_stored, split_exemplars, whole_groups
 from triphase.app.options import LEARNERS, Options, parse_memory
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import encode, features, latents, pack, unpack
 from triphase.data.images import Images
@@ -46,9 +47,10 @@ class Answer:
 class Model:
     """A learner with names; `state_dict` is what a version of a model directory consists of."""
 
-    def __init__(self, options: Options, *, blank: bool = False) -> None:
+    def __init__(self, options: Options, *, blank: bool = False, context: Context | None = None) -> None:
         """`blank`: a state will be loaded, so pre-trained weights need not be read."""
         self.options = options
+        self.context = Context() if context is None else context
         size = options.image_size
         if size is None and options.backbone == "efficientnet_lite0":
             size = 128
@@ -59,7 +61,8 @@ class Model:
         self.memory = self._make_memory()
         takes_memory = options.learner in ("anchored", "tpc")
         make = LEARNERS[options.learner]
-        self.learner: Learner = make(self.network, self.memory if takes_memory else None, seed=options.seed)
+        memory = self.memory if takes_memory else None
+        self.learner: Learner = make(self.network, memory, seed=options.seed, context=self.context)
         self._remembers = takes_memory
         self.names: list[str] = []
         self.lessons = 0
@@ -124,7 +127,8 @@ class Model:
             return
         self.learner.learn(experience, recipe, tick)
         if self.memory is not None and not self._remembers:
-            Batches(self.network, experience, self.memory, recipe, seed=self.options.seed).update_memory()
+            seed, context = self.options.seed, self.context
+            Batches(self.network, experience, self.memory, recipe, seed=seed, context=context).update_memory()
         self._count(experience, names)
 
     def glance(self, experience: Experience, names: Sequence[str], recipe: Recipe) -> None:
@@ -214,7 +218,7 @@ class Model:
         What is in the statistics looks far more familiar than other photos of its class, so a few images of each
         class at a time are left out of them; those of which nothing would be left are not scored.
         """
-        z, y, closed = latents(self.network, images), images.labels, self.closed
+        z, y, closed = latents(self.network, images, context=self.context), images.labels, self.closed
         if not isinstance(closed, SLDA):
             return self._familiarity(*self.look(z)), y
         f = features(closed.model, z.float().unsqueeze(1))[:, 0]
@@ -232,7 +236,7 @@ class Model:
         scored = closed.n[y] >= ENOUGH if isinstance(closed, SLDA) else torch.zeros(len(y), dtype=torch.bool)
         found = torch.empty(len(y), len(self.names))
         if isinstance(closed, SLDA) and bool(scored.any()):
-            z = latents(self.network, images)
+            z = latents(self.network, images, context=self.context)
             f = features(closed.model, z.float().unsqueeze(1))[:, 0]
             for rows, others in _left_out(closed, f, y, scored, 2):
                 found[rows] = others.logits(z[rows], f[rows])[:, : len(self.names)]
@@ -280,7 +284,7 @@ class Model:
 
     def scores(self, images: Images) -> tuple[Tensor, Tensor]:
         """Probabilities (n, classes), and whether each image is like what was taught (n,) bool."""
-        z = latents(self.network, images)
+        z = latents(self.network, images, context=self.context)
         logits, nearness = self.look(z)
         known = torch.ones(len(z), dtype=torch.bool)
         if self.says_unknown:
@@ -305,7 +309,7 @@ class Model:
         """Packed latents of what the memory stores of some photos."""
         if self.options.replay == "latent" or len(stored) == 0:
             return stored
-        return encode(self.network, len(stored), stored.__getitem__)[:, 0]
+        return encode(self.network, len(stored), stored.__getitem__, context=self.context)[:, 0]
 
     @property
     def says_unknown(self) -> bool:
@@ -380,9 +384,9 @@ class Model:
             self._features = state["exemplars"]["ids"], state["exemplars"]["features"]
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Model:
+    def from_state(cls, state: dict[str, Any], context: Context | None = None) -> Model:
         """The model of a saved state."""
-        model = cls(Options(**state["app"]["options"]), blank=True)
+        model = cls(Options(**state["app"]["options"]), blank=True, context=context)
         try:
             model.load_state_dict(state)
             model._check()

@@ -42,7 +42,7 @@ def unteach(model: Model, images: Images) -> int:
     model.apart -= set(ids.tolist())
     closed = model.closed
     if isinstance(closed, (SLDA, NCM)) and bool(counted.any()):
-        z = latents(model.network, images.select(rows[counted]))
+        z = latents(model.network, images.select(rows[counted]), context=model.context)
         f = features(closed.model, z.unsqueeze(1))[:, 0]
         closed.add(f, labels[counted], weight=-1.0)
     if model.memory is not None:

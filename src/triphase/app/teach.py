@@ -26,7 +26,7 @@ from triphase.app.options import Options, parse_memory
 from triphase.app.scan import Photos, scan
 from triphase.app.store.checksums import FORMAT
 from triphase.app.store.versions import Store
-from triphase.data.feature_cache import recalling
+from triphase.context import Context
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CannotWrite, CorruptState, InvalidValue, Mismatch
@@ -183,9 +183,10 @@ def teach(
     _check(max_drop, keep)
     given = asdict(options) if isinstance(options, Options) else dict(options or {})
     store, new = Store(path), not path.exists()
-    with store.lock(), recalling():
+    context = Context()
+    with store.lock(), context.reuse_latents():
         try:
-            return _Lesson(store, photos, given, max_drop, force, quick, skip_bad, keep, watch).go()
+            return _Lesson(store, photos, given, max_drop, force, quick, skip_bad, keep, watch, context).go()
         finally:
             if new and [file.name for file in path.glob("*")] == ["LOCK"]:  # what was refused leaves nothing behind
                 shutil.rmtree(path, ignore_errors=True)  # where open files cannot be deleted, LOCK stays
@@ -203,7 +204,9 @@ class _Lesson:
         skip_bad: bool,
         keep: int,
         watch: Watch,
+        context: Context,
     ) -> None:
+        self.context = context
         self.store, self.watch, self.max_drop, self.force, self.keep = store, watch, max_drop, force, keep
         self.quick, self.started = quick, time.perf_counter()
         self.plan = plan(store, folder, skip_bad=skip_bad, watch=watch)
@@ -219,7 +222,10 @@ class _Lesson:
         photos, notes = self.plan.photos, list(self.plan.photos.notes)
         if len(photos) == 0:
             return self._nothing(notes)
-        model = Model(self.options) if self.state is None else Model.from_state(self.state)
+        if self.state is None:
+            model = Model(self.options, context=self.context)
+        else:
+            model = Model.from_state(self.state, self.context)
         images = photos.images(model.size)
         if bool(photos.moved.any()):
             moved = images.select(photos.moved.nonzero().view(-1))
@@ -261,6 +267,12 @@ class _Lesson:
             if state is not None:
                 notes = ["The photos or the model changed since a lesson was interrupted: it was started again."]
             state = None
+        if saved and state is not None and saved["threads"] != torch.get_num_threads():
+            notes = [
+                f"The lesson was interrupted under {saved['threads']} CPU thread(s), and this process has "
+                f"{torch.get_num_threads()}, which rounds otherwise: it was started again."
+            ]
+            state = None
         if state is None:
             if self.store.work.exists():
                 shutil.rmtree(self.store.work)
@@ -268,8 +280,6 @@ class _Lesson:
             files.make_directory(self.store.work)
             files.write_json(path, mark | {"threads": torch.get_num_threads()})
             return False, notes
-        assert saved is not None
-        torch.set_num_threads(saved["threads"])
         model.load_state_dict(state)
         self.watch({"event": "resumed"})
         return True, ["An interrupted lesson was continued."]
@@ -374,6 +384,15 @@ class _Lesson:
             skipped=self.plan.photos.skipped,
             notes=[*notes, f"All {known} photos have been taught before: there is nothing to learn."],
         )
+
+
+def recorded_threads(path: Path) -> int | None:
+    """The number of CPU threads that the interrupted lesson of a model was begun with; None if there is none."""
+    try:
+        threads = files.read_json(Store(path).work / "lesson.json")["threads"]
+    except (CorruptState, OSError, KeyError, TypeError):  # no lesson, or one that will start again
+        return None
+    return threads if isinstance(threads, int) and threads > 0 else None
 
 
 def _base(store: Store) -> tuple[State | None, frozenset[int]]:

@@ -16,6 +16,7 @@ from triphase.bench.benchmarks import BENCHMARKS, Benchmark
 from triphase.bench.registry import check_options, kind_of, make_learner, shares_first
 from triphase.bench.run import Report
 from triphase.bench.streams import as_ranges, class_order, lessons_with_repetition, load, parse_numbers
+from triphase.context import Context
 from triphase.data import sources
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
@@ -103,7 +104,7 @@ class Setup:
     before: Report | None = None  # of the run that learned the first experience, if another one did
 
 
-def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
+def prepare(benchmark: Benchmark, options: Options, data: Path, context: Context | None = None) -> Setup:
     """Load the data and build model and learner, all as the benchmark says unless an option says otherwise."""
     kind = kind_of(options.learner)
     size = options.image_size or benchmark.image_size
@@ -138,7 +139,15 @@ def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
     if memory is not None:
         memory.check_room(len(source.names))
     own = _default_options(benchmark, options) | options.own
-    learner = make_learner(options.learner, model, memory, own, seed=options.seed, pretrained=benchmark.pretrained)
+    learner = make_learner(
+        options.learner,
+        model,
+        memory,
+        own,
+        seed=options.seed,
+        pretrained=benchmark.pretrained,
+        context=context,
+    )
     if isinstance(learner, TPC):  # refuse too few epochs here, before a run is begun
         for recipe in (first, rest):
             learner.epochs(recipe.epochs, novel=True)

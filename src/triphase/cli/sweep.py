@@ -22,10 +22,10 @@ from triphase.bench.registry import kind_of
 from triphase.bench.setup import Options, make_stream
 from triphase.bench.streams import parse_numbers
 from triphase.bench.sweep import Search, Sweep
+from triphase.budget import Budget
 from triphase.cli.board import Board
-from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, takes_options
+from triphase.cli.options import JSON, NAMES, Data, LatentBudget, Set, parse_sets, takes_options
 from triphase.cli.show import percent, print_json
-from triphase.data.feature_cache import BUDGET
 from triphase.errors import Interrupted, InvalidValue, TriphaseError, few
 
 COMMAND = (sys.executable, "-m", "triphase")
@@ -52,7 +52,7 @@ def sweep(
     data: Data = Path("data"),
     workers: Workers = 1,
     threads: Threads = None,
-    latent_budget: Budget = None,
+    latent_budget: LatentBudget = None,
     option: Set = None,
     dry_run: DryRun = False,
     as_json: JSON = False,
@@ -107,7 +107,7 @@ def ablate(
     data: Data = Path("data"),
     workers: Workers = 1,
     threads: Threads = None,
-    latent_budget: Budget = None,
+    latent_budget: LatentBudget = None,
     option: Set = None,
     dry_run: DryRun = False,
     as_json: JSON = False,
@@ -152,7 +152,7 @@ def _extra(out: Path, data: Path, workers: int, threads: int | None, latent_budg
     """What every run is told: its share of the machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = threads or max(1, cores // workers)
-    budget = (BUDGET.limit >> 20) // workers if latent_budget is None else latent_budget
+    budget = (Budget().limit >> 20) // workers if latent_budget is None else latent_budget
     shared = ["--latent-cache", str(out / LATENTS)]
     return ["--data", str(data), "--threads", str(threads), "--latent-budget", str(budget), *shared]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from triphase.app.options import LEARNERS, Options, parse_memory
-from triphase.app.teach import KEEP, Outcome, Plan, rehearse
+from triphase.app.teach import KEEP, Outcome, Plan, recorded_threads, rehearse
 from triphase.app.teach import teach as teach_lesson
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
@@ -88,6 +89,7 @@ def teach(
             found = rehearse(model, photos, given, **how, watch=progress.watch)
         else:
             try:
+                torch.set_num_threads(recorded_threads(model) or torch.get_num_threads())  # go on as it was begun
                 outcome = teach_lesson(model, photos, given, **how, watch=progress.watch)
             except KeyboardInterrupt as error:
                 raise Interrupted("Stopped; the same command goes on from here.") from error

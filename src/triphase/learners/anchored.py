@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triphase.data.feature_cache import latents, recalling, unpack
+from triphase.context import Context
+from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
@@ -46,14 +47,16 @@ class Anchored:
         t: float = 0.5,
         s: float = 0.05,
         w_bc: float = 5.0,
+        context: Context | None = None,
     ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.memory, self.pretrained = model, memory, pretrained
-        self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained)
+        self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained, context=self.context)
         self.depths = Depths(copy.deepcopy(model.csf), widest=2 * model.n_features)
         head = linear_head(model.n_features, model.n_classes).to(model.device)  # of no use: SLDA has its own
         self.still = SplitClassifier(model.llf, self.depths, head)  # never learns after E_1
         learn_blocks(self.still, llf=False, csf=False)
-        self.anchor = SLDA(self.still, seed=seed, shrinkage=SHRINKAGE)
+        self.anchor = SLDA(self.still, seed=seed, shrinkage=SHRINKAGE, context=self.context)
         self.glanced = 0  # index of the experience that the anchor has learned and TPC has not
         self.spreads: tuple[float, float] | None = None  # of TPC's and of the anchor's scores, in the last lesson
         self.settings = {**self.tpc.settings, "learner": "anchored", "weight": WEIGHT, "shrinkage": SHRINKAGE}
@@ -71,7 +74,7 @@ class Anchored:
             self.glance(experience, recipe)
             self._measure(experience.training)
         else:
-            with recalling():  # both members see the same latents
+            with self.context.reuse_latents():  # both members see the same latents
                 self.tpc.learn(experience, recipe, tick)
                 self.glance(experience, recipe)
                 self._measure(experience.training)
@@ -113,7 +116,7 @@ class Anchored:
     def _measure(self, images: Images) -> None:
         """Measure on a lesson, where that is asked for; a model that is cut down measures on what it has stored."""
         if len(images) and (len(self.tpc.known) < FEW or self.memory is None):
-            self.measure(latents(self.model, images.select(some(len(images)))))
+            self.measure(latents(self.model, images.select(some(len(images))), context=self.context))
 
     def measure(self, z: Tensor) -> None:
         """How far the members' scores lie apart, by some packed latents."""

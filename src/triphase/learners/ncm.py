@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -28,11 +29,13 @@ class NCM:
         *,
         seed: int = 0,
         pretrained: bool = True,  # False: the network is trained on the first experience
+        context: Context | None = None,
     ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
         self.settings = {"learner": "ncm", "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.sums = torch.zeros(model.n_classes, model.n_features)
         self.n = torch.zeros(model.n_classes)
 
@@ -41,7 +44,7 @@ class NCM:
         model, images = self.model, experience.training
         train = not self.known and not self.pretrained
         settle(model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
-        self.add(extract(model, images), images.labels)
+        self.add(extract(model, images, self.context), images.labels)
         model.grow(len(self.n))
         self.known |= set(experience.classes)
         self.loop.finish()
