@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Images, Memory, RanPAC, Recipe, SplitClassifier
-from triphase.bench.streams import lessons_with_repetition
+from triphase.bench.datasets import lessons_with_repetition
 from triphase.context import Context
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
