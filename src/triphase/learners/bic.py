@@ -115,8 +115,7 @@ class BiC:
             batches.update_memory(lambda rows: {"split": held_out[rows].to(torch.int8)})
             self.pair, self.corrected = torch.tensor([1.0, 0.0]), set()
         if loop.begin("stage 2") and not first and loop.epoch == 0:
-            with self.context.stopwatch.time("head"):
-                self.pair, loss = self._stage_2(batches, recipe, seen, new)
+            self.pair, loss = self._stage_2(batches, recipe, seen, new)
             self.corrected, loop.epoch = new, 1  # done, if this is saved
             tick(Step("stage 2", self.stage2_epochs, self.stage2_epochs, 1, 1, loss, 0.0))
         memory.release(self._n_val(seen))
@@ -202,13 +201,14 @@ class BiC:
         optimizer = torch.optim.SGD([alpha, beta], lr=0.1 * n_mb / 256, momentum=0.9)
         milestones = sorted({max(1, int(share * self.stage2_epochs)) for share in MILESTONES})  # 1 epoch in full
         schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones)
-        for epoch in range(self.stage2_epochs):
-            order = torch.randperm(
-                len(y), generator=generator(self.seed, "stage 2", batches.experience.index, epoch)
-            )
-            for batch in order.split(n_mb):
-                corrected = torch.where(is_new, alpha * logits[batch] + beta, logits[batch])
-                loss = F.cross_entropy(corrected, y[batch]) + BETA_DECAY * beta**2 / 2
-                sgd_step(optimizer, loss)
-            schedule.step()
+        with self.context.stopwatch.time("head"):
+            for epoch in range(self.stage2_epochs):
+                order = torch.randperm(
+                    len(y), generator=generator(self.seed, "stage 2", batches.experience.index, epoch)
+                )
+                for batch in order.split(n_mb):
+                    corrected = torch.where(is_new, alpha * logits[batch] + beta, logits[batch])
+                    loss = F.cross_entropy(corrected, y[batch]) + BETA_DECAY * beta**2 / 2
+                    sgd_step(optimizer, loss)
+                schedule.step()
         return torch.stack([alpha.detach(), beta.detach()]).cpu(), loss.detach()
