@@ -32,21 +32,6 @@ def cosine(features: Tensor, means: Tensor) -> Tensor:
     return (F.normalize(features, dim=1) @ F.normalize(means, dim=1).T).amax(1)
 
 
-def mahalanobis(features: Tensor, means: Tensor) -> Tensor:
-    """(n,): minus the squared distance between whitened features and the nearest class mean."""
-    f, m = _centred(features, means)
-    return -(f.square().sum(1, keepdim=True) - 2 * f @ m.T + m.square().sum(1)).amin(1)
-
-
-def relative_mahalanobis(features: Tensor, means: Tensor) -> Tensor:
-    """(n,): how much nearer, in squared distance, features are to a class mean than to the mean of all classes.
-
-    What makes an image unusual in itself lengthens both distances and cancels (after Ren et al., 2021).
-    """
-    f, m = _centred(features, means)
-    return (2 * f @ m.T - m.square().sum(1)).amax(1)
-
-
 def nearest_neighbour(features: Tensor, stored: Tensor) -> Tensor:
     """(n,): the cosine between features (n, D) and the nearest of the stored ones (m, D)."""
     return (F.normalize(features, dim=1) @ F.normalize(stored, dim=1).T).amax(1)
@@ -68,9 +53,3 @@ def expected_calibration_error(probabilities: Tensor, y: Tensor, bins: int = 15)
     gaps = (guess == y).double() - confidence
     total = torch.zeros(bins, dtype=torch.float64).index_add(0, number, gaps)
     return float(total.abs().sum() / len(gaps)) if len(gaps) else math.nan
-
-
-def _centred(features: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
-    """Both around the mean of all classes, where squares are small and differences exact."""
-    centre = means.mean(0)
-    return features - centre, means - centre

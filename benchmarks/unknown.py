@@ -24,11 +24,9 @@ from detection_scores import (
     cosine,
     energy,
     expected_calibration_error,
-    mahalanobis,
     max_logit,
     max_softmax,
     nearest_neighbour,
-    relative_mahalanobis,
 )
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -39,8 +37,9 @@ from triphase.data import sources
 from triphase.data.feature_cache import features, latents, unpack
 from triphase.data.images import Images
 from triphase.data.streams import class_incremental, per_class, seeded_order
-from triphase.learners.anchored import WEIGHT
+from triphase.learners.anchored import CLOSED_FORM_WEIGHT
 from triphase.learners.slda_depths import SHRINKAGE, Depths
+from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis
 from triphase.models import build
 
 TAUGHT, LESSONS, PER_CLASS, TESTED = 50, 5, 100, 50
@@ -125,7 +124,7 @@ def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
 
 def summed(seen: Seen, means: Tensor, precision: Tensor) -> Tensor:
     """The scores of both members together, as `Anchored` answers."""
-    return standardized(seen.logits) + WEIGHT * standardized(slda(seen.frozen, means, precision))
+    return standardized(seen.logits) + CLOSED_FORM_WEIGHT * standardized(slda(seen.frozen, means, precision))
 
 
 def scores(wanted: list[Seen], exemplars: Seen, closed: tuple[Tensor, Tensor], replayed: Seen) -> list[Scores]:

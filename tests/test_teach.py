@@ -565,7 +565,7 @@ def assert_unknown(model: Path, gone: str, number: int | None = None) -> None:
     names = state["app"]["names"]
     assert gone not in names and f'"{gone}"' not in json.dumps(version.info)
     n = len(names)
-    assert len(state["anchor_statistics"]["n"]) == len(state["anchor_statistics"]["sums"]) == n
+    assert len(state["closed_form_statistics"]["counts"]) == len(state["closed_form_statistics"]["sums"]) == n
     assert len(state["head"]["weight"]) <= n
     assert set(state["memory"]["columns"]["y"].tolist()) <= set(range(n))
     assert set(state["memory"]["columns"]["id"].tolist()) <= set(state["taught"]["ids"].tolist())
@@ -712,7 +712,7 @@ def test_photos_can_be_untaught_after_a_class_was_forgotten(world: World, tmp_pa
             done("unteach", model, tmp_path / "some" / model.name)
             closed = Model.from_state(Store(model).load()[0]).closed
             assert isinstance(closed, SLDA)
-            between = float((closed.means.square().sum(1) * closed.n).sum())
+            between = float((closed.means.square().sum(1) * closed.counts).sum())
             assert float(closed.products.trace()) >= between * (1 - 1e-9), "a spread is never negative"
             done("predict", model, some / "9.png")  # it hung once
 
@@ -889,7 +889,7 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
     state, _ = Store(world.base).load()
     assert len(state["memory"]["columns"]["id"]) == 27
     held_out = int((state["memory"]["columns"]["split"] == 1).sum())
-    assert float(state["anchor_statistics"]["n"].sum()) == 27 - held_out, "exemplars are in no statistic"
+    assert float(state["closed_form_statistics"]["counts"].sum()) == 27 - held_out, "exemplars are in no statistic"
     again = triphase("unteach", world.base, wrong)  # also a folder without class folders
     assert again.status == 1 and "nothing to take back" in again.err
     single, torn = world.one / "blue" / "1.png", wrong / "torn.png"
