@@ -63,7 +63,9 @@ def main() -> None:
         held, tested = scores([exemplars, test], exemplars, closed, replayed)
         found = measure(exemplars.y, test.y, held, tested)
         found["TPC"] = calibration_errors(exemplars.logits, exemplars.y, test.logits, test.y)
-        found["TPC + SLDA"] = calibration_errors(summed(exemplars, *closed), exemplars.y, summed(test, *closed), test.y)
+        found["TPC + SLDA"] = calibration_errors(
+            summed(exemplars, *closed), exemplars.y, summed(test, *closed), test.y
+        )
         results.append(found)
         if order == 0 and arguments.figure:
             draw(arguments.figure, tested, test.y >= 0, ood.threshold(held[CHOSEN]))
