@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Images, Memory, RanPAC, Recipe, SplitClassifier
-from triphase.bench.streams import lessons_with_repetition
+from triphase.bench.datasets import lessons_with_repetition
 from triphase.data import sources
 from triphase.data.feature_cache import latents, share, unpack
 from triphase.data.streams import Stream, class_incremental, members, per_class, seeded_order, stream

@@ -19,7 +19,8 @@ from safetensors.torch import load_file
 
 from triphase import TPC
 from triphase.bench.benchmarks import find
-from triphase.bench.setup import Options, prepare
+from triphase.bench.run.options import RunOptions
+from triphase.bench.run.setup import prepare
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import latents, unpack
 from triphase.learners.protocol import learn_blocks
@@ -38,7 +39,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    options = Options(learner="tpc", lr=arguments.lr, epochs_scale=arguments.epochs_scale)
+    options = RunOptions(learner="tpc", lr=arguments.lr, epochs_scale=arguments.epochs_scale)
     setup = prepare(find(arguments.benchmark), options, arguments.data)
     learner, stream = setup.learner, setup.stream
     assert isinstance(learner, TPC) and learner.memory is not None

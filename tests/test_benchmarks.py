@@ -13,10 +13,11 @@ from PIL import Image
 from triphase import run
 from triphase import state as files
 from triphase.bench.benchmarks import BENCHMARKS, Benchmark, find
-from triphase.bench.registry import LEARNERS
+from triphase.bench.datasets import class_order, load
+from triphase.bench.learners import LEARNERS
 from triphase.bench.run import Report
-from triphase.bench.setup import Options, Setup, _weights, make_stream, minibatch_ratio, prepare, recipes
-from triphase.bench.streams import class_order, load
+from triphase.bench.run.options import RunOptions
+from triphase.bench.run.setup import Setup, _weights, make_stream, minibatch_ratio, prepare, recipes
 from triphase.errors import BadData, InvalidValue, Mismatch, TriphaseWarning
 from triphase.learners import BiC
 
@@ -124,7 +125,7 @@ def test_what_is_no_benchmark_is_refused(name: str) -> None:
     ("name", "n_seen"), [("digits:5/2-2", [2, 4, 6, 8, 10]), ("digits:3/4-3", [4, 7, 10]), ("digits:2/1-1", [1, 2])]
 )
 def test_experiences_bring_as_many_classes_as_the_name_says(name: str, n_seen: list[int]) -> None:
-    stream = make_stream(find(name), Options(order=1), Path(), 8)
+    stream = make_stream(find(name), RunOptions(order=1), Path(), 8)
     assert list(stream.n_seen) == n_seen and stream.n_classes == n_seen[-1] == len(stream.names)
     known = 0
     for experience, seen in zip(stream.experiences, n_seen, strict=True):
@@ -134,7 +135,7 @@ def test_experiences_bring_as_many_classes_as_the_name_says(name: str, n_seen: l
 
 
 def test_a_class_order_decides_who_comes_first() -> None:
-    stream = make_stream(digits, Options(order=3), Path(), 8)
+    stream = make_stream(digits, RunOptions(order=3), Path(), 8)
     order = class_order("digits", 10, 3)
     pairs = [{str(order[i]), str(order[i + 1])} for i in range(0, 10, 2)]
     assert [{stream.names[c] for c in e.classes} for e in stream.experiences] == pairs
@@ -144,17 +145,17 @@ def test_a_class_order_decides_who_comes_first() -> None:
     ("every", "points"), [(None, (1, 2, 3, 4, 5)), (2, (1, 3, 5)), (3, (1, 4, 5)), (9, (1, 5))]
 )
 def test_evaluation_may_be_seldom_but_never_misses_the_end(every: int | None, points: tuple[int, ...]) -> None:
-    assert make_stream(BENCHMARKS["digits-5"], Options(evaluate_every=every), Path(), 8).evaluate_after == points
+    assert make_stream(BENCHMARKS["digits-5"], RunOptions(evaluate_every=every), Path(), 8).evaluate_after == points
 
 
 def test_evaluation_may_be_seldom_with_repetition() -> None:
-    stream = make_stream(find("digits:nic-31/2-1"), Options(evaluate_every=14), Path(), 8)
+    stream = make_stream(find("digits:nic-31/2-1"), RunOptions(evaluate_every=14), Path(), 8)
     assert stream.evaluate_after == (1, 15, 29, 31)
 
 
 def test_per_class_takes_a_subset_for_training_alone() -> None:
-    full = make_stream(digits, Options(), Path(), 8)
-    some = make_stream(digits, Options(per_class=7), Path(), 8)
+    full = make_stream(digits, RunOptions(), Path(), 8)
+    some = make_stream(digits, RunOptions(per_class=7), Path(), 8)
     counts = Counter(label for e in some.experiences for label in e.images.labels.tolist())
     assert set(counts.values()) == {7}
     assert len(some.test) == len(full.test) == 450
@@ -164,12 +165,12 @@ def test_per_class_takes_a_subset_for_training_alone() -> None:
 @pytest.mark.parametrize("cut", [{"per_class": 5}, {"classes": "0-9"}])
 def test_a_published_list_of_images_cannot_be_cut(cut: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match="core50-nicv2-391 is a published list of images: leave out --"):
-        make_stream(find("core50-nicv2-391"), Options(**cut), Path(), 128)
+        make_stream(find("core50-nicv2-391"), RunOptions(**cut), Path(), 128)
 
 
 @pytest.mark.parametrize("name", ["digits:3/2-1", "digits:nic-7/2-1"])
 def test_classes_leave_out_the_others_in_training_and_test(name: str) -> None:
-    some = make_stream(find(name), Options(order=1, classes="3,6-8"), Path(), 8)
+    some = make_stream(find(name), RunOptions(order=1, classes="3,6-8"), Path(), 8)
     order = [str(c) for c in class_order("digits", 10, 1) if c in {3, 6, 7, 8}]
     assert some.names == (*sorted(order[:2]), *order[2:]) and some.n_classes == 4
     train, test, _ = load("digits", Path(), 8, skip_bad=False)
@@ -181,9 +182,9 @@ def test_classes_leave_out_the_others_in_training_and_test(name: str) -> None:
 
 def test_classes_beyond_those_of_the_dataset_are_refused() -> None:
     with pytest.raises(InvalidValue, match="--classes names class 10, but the dataset has 0 to 9"):
-        make_stream(find("digits:2/1-1"), Options(classes="9-12"), Path(), 8)
+        make_stream(find("digits:2/1-1"), RunOptions(classes="9-12"), Path(), 8)
     with pytest.raises(InvalidValue, match="digits-5 needs 10 classes, but --classes leaves 3"):
-        make_stream(digits, Options(classes="0-2"), Path(), 8)
+        make_stream(digits, RunOptions(classes="0-2"), Path(), 8)
 
 
 def test_an_imagenet_of_few_images_is_not_passed_over_in_silence(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_an_imagenet_of_few_images_is_not_passed_over_in_silence(tmp_path: Path)
 
 
 def test_an_incremental_head_does_not_know_how_many_classes_will_come() -> None:
-    assert make_stream(digits, Options(head="incremental"), Path(), 8).n_classes is None
+    assert make_stream(digits, RunOptions(head="incremental"), Path(), 8).n_classes is None
 
 
 # With repetition
@@ -209,7 +210,7 @@ def test_with_repetition_every_class_comes_back_with_new_images(name: str, n: in
     benchmark = find(name)
     assert benchmark.shape is not None
     _, first, then = benchmark.shape
-    stream = make_stream(benchmark, Options(order=order), Path(), 8)
+    stream = make_stream(benchmark, RunOptions(order=order), Path(), 8)
     assert len(stream.experiences) == n and stream.n_seen[0] == first and stream.n_seen[-1] == 10
     visits = Counter(label for e in stream.experiences for label in e.classes)
     places = first + then * (n - 1)
@@ -224,12 +225,12 @@ def test_with_repetition_every_class_comes_back_with_new_images(name: str, n: in
 
 
 def test_with_repetition_classes_enter_in_their_order_one_after_the_other() -> None:
-    stream = make_stream(find("digits:nic-31/2-1"), Options(order=3), Path(), 8)
+    stream = make_stream(find("digits:nic-31/2-1"), RunOptions(order=3), Path(), 8)
     assert {*stream.names[:2]} == {str(label) for label in class_order("digits", 10, 3)[:2]}
     assert list(stream.names[2:]) == [str(label) for label in class_order("digits", 10, 3)[2:]]
     assert {b - a for a, b in zip(stream.n_seen, stream.n_seen[1:], strict=False)} == {0, 1}
     assert stream.evaluation == "all" and find("digits:nic-31/2-1").title == "Digits NIC 31/2-1"
-    again = make_stream(find("digits:nic-31/2-1"), Options(order=3), Path(), 8)
+    again = make_stream(find("digits:nic-31/2-1"), RunOptions(order=3), Path(), 8)
     assert again.fingerprint == stream.fingerprint
 
 
@@ -244,7 +245,7 @@ def test_with_repetition_classes_enter_in_their_order_one_after_the_other() -> N
 )
 def test_a_repetition_that_cannot_be_is_refused(name: str, words: str) -> None:
     with pytest.raises(InvalidValue, match=words):
-        make_stream(find(name), Options(), Path(), 8)
+        make_stream(find(name), RunOptions(), Path(), 8)
 
 
 # Class orders
@@ -273,9 +274,9 @@ def test_four_orders_are_permutations_and_differ(dataset: str, n_classes: int) -
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_shorter_schedule_keeps_an_epoch_for_each_phase(name: str, scale: float) -> None:
     benchmark = BENCHMARKS[name]
-    stream = make_stream(digits, Options(), Path(), 8)
+    stream = make_stream(digits, RunOptions(), Path(), 8)
     for recipe, own in zip(
-        recipes(benchmark, Options(epochs_scale=scale), stream, 100), both(benchmark), strict=True
+        recipes(benchmark, RunOptions(epochs_scale=scale), stream, 100), both(benchmark), strict=True
     ):
         assert recipe.epochs == max(3, round(own * scale))
 
@@ -285,8 +286,8 @@ def both(benchmark: Benchmark) -> tuple[int, int]:
 
 
 def test_epochs_given_count_for_every_experience() -> None:
-    stream = make_stream(digits, Options(), Path(), 8)
-    first, rest = recipes(find("cifar100-11"), Options(epochs=7), stream, 2000)
+    stream = make_stream(digits, RunOptions(), Path(), 8)
+    first, rest = recipes(find("cifar100-11"), RunOptions(epochs=7), stream, 2000)
     assert first.epochs == rest.epochs == 7
 
 
@@ -302,8 +303,8 @@ def test_minibatches_are_composed_by_equation_12(
 
 def test_nicv2_keeps_the_papers_ratio_where_the_rule_rounds_otherwise() -> None:
     assert minibatch_ratio(300, 1500, 256) == (43, 213)
-    stream = make_stream(digits, Options(), Path(), 8)
-    _, rest = recipes(find("core50-nicv2-391"), Options(), stream, 1500)
+    stream = make_stream(digits, RunOptions(), Path(), 8)
+    _, rest = recipes(find("core50-nicv2-391"), RunOptions(), stream, 1500)
     assert (rest.n_mbe, rest.n_mbr) == (42, 214)
 
 
@@ -318,34 +319,34 @@ def test_a_minibatch_is_always_full_and_never_without_new_images(n_s: int, n_rep
 
 def test_other_streams_get_the_ratio_of_their_later_experiences() -> None:
     benchmark = find("digits:5/2-2")
-    stream = make_stream(benchmark, Options(), Path(), 8)
-    _, rest = recipes(benchmark, Options(), stream, 100)
+    stream = make_stream(benchmark, RunOptions(), Path(), 8)
+    _, rest = recipes(benchmark, RunOptions(), stream, 100)
     later = [len(experience.images) for experience in stream.experiences[1:]]
     assert (rest.n_mbe, rest.n_mbr) == minibatch_ratio(round(sum(later) / len(later)), 100, 32)
 
 
 def test_with_repetition_minibatches_are_composed_alike_in_every_class_order() -> None:
     benchmark = find("digits:nic-31/2-1")
-    streams = [make_stream(benchmark, Options(order=order, per_class=60), Path(), 8) for order in range(4)]
+    streams = [make_stream(benchmark, RunOptions(order=order, per_class=60), Path(), 8) for order in range(4)]
     assert len({len(stream.experiences[1].images) for stream in streams}) > 1
-    assert len({recipes(benchmark, Options(), stream, 100)[1].n_mbe for stream in streams}) == 1
+    assert len({recipes(benchmark, RunOptions(), stream, 100)[1].n_mbe for stream in streams}) == 1
 
 
 def test_without_replay_the_whole_minibatch_is_new() -> None:
-    stream = make_stream(digits, Options(), Path(), 8)
-    _, rest = recipes(BENCHMARKS["core50-41"], Options(), stream, 0)
+    stream = make_stream(digits, RunOptions(), Path(), 8)
+    _, rest = recipes(BENCHMARKS["core50-41"], RunOptions(), stream, 0)
     assert (rest.n_mbe, rest.n_mbr) == (256, 0)
-    for composition, n_mbe in ((Options(n_mbe=42, n_mbr=214), 256), (Options(n_mbe=42), 42)):
+    for composition, n_mbe in ((RunOptions(n_mbe=42, n_mbr=214), 256), (RunOptions(n_mbe=42), 42)):
         _, rest = recipes(BENCHMARKS["core50-41"], composition, stream, 0)
         assert (rest.n_mbe, rest.n_mbr) == (n_mbe, 0)
 
 
 def test_the_learning_rate_given_is_not_that_of_training_from_scratch() -> None:
     """Only later experiences have a rate to search; the first one of CIFAR-100 has its schedule."""
-    stream = make_stream(digits, Options(), Path(), 8)
-    first, rest = recipes(BENCHMARKS["cifar100-11"], Options(lr=0.5), stream, 100)
+    stream = make_stream(digits, RunOptions(), Path(), 8)
+    first, rest = recipes(BENCHMARKS["cifar100-11"], RunOptions(lr=0.5), stream, 100)
     assert (first.lr, rest.lr) == (0.1, 0.5)
-    first, rest = recipes(BENCHMARKS["core50-41"], Options(lr=0.5), stream, 100)
+    first, rest = recipes(BENCHMARKS["core50-41"], RunOptions(lr=0.5), stream, 100)
     assert (first.lr, rest.lr) == (0.5, 0.5)
 
 
@@ -354,7 +355,7 @@ def test_the_learning_rate_given_is_not_that_of_training_from_scratch() -> None:
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_each_learner_is_made_as_it_is_called(name: str) -> None:
-    setup = prepare(digits, Options(learner=name), Path())
+    setup = prepare(digits, RunOptions(learner=name), Path())
     assert type(setup.learner) is LEARNERS[name].make
     assert setup.learner.state_dict()["settings"]["learner"] == name
     has_memory = getattr(setup.learner, "memory", None) is not None
@@ -365,24 +366,24 @@ def test_each_learner_is_made_as_it_is_called(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, kind in LEARNERS.items() if kind.memory == "needed"])
 def test_a_learner_that_replays_needs_a_memory(name: str) -> None:
     with pytest.raises(InvalidValue, match=f"The learner {name} needs a memory; give --memory"):
-        prepare(digits, Options(learner=name, replay="none"), Path())
+        prepare(digits, RunOptions(learner=name, replay="none"), Path())
 
 
 @pytest.mark.parametrize(
     ("name", "options", "epochs"),
     [
-        ("digits-5", Options(), 100),
-        ("digits-5", Options(epochs_scale=0.01), 3),
-        ("digits-5", Options(learner="bic", epochs_scale=0.1, learner_options=(("stage2_epochs", 6),)), 6),
+        ("digits-5", RunOptions(), 100),
+        ("digits-5", RunOptions(epochs_scale=0.01), 3),
+        ("digits-5", RunOptions(learner="bic", epochs_scale=0.1, learner_options=(("stage2_epochs", 6),)), 6),
     ],
 )
-def test_the_second_stage_of_bic_is_part_of_the_schedule(name: str, options: Options, epochs: int) -> None:
+def test_the_second_stage_of_bic_is_part_of_the_schedule(name: str, options: RunOptions, epochs: int) -> None:
     learner = prepare(find(name), replace(options, learner="bic"), Path()).learner
     assert isinstance(learner, BiC) and learner.stage2_epochs == epochs
 
 
 def test_all_learners_start_from_the_same_weights_and_conditions() -> None:
-    setups = [prepare(digits, Options(learner=name, seed=5), Path()) for name in LEARNERS]
+    setups = [prepare(digits, RunOptions(learner=name, seed=5), Path()) for name in LEARNERS]
     reference = setups[0]
     for setup in setups[1:]:
         for name, tensor in reference.learner.model.state_dict().items():
@@ -394,18 +395,18 @@ def test_all_learners_start_from_the_same_weights_and_conditions() -> None:
 
 
 def test_the_seed_decides_the_initial_weights() -> None:
-    one, two = (prepare(digits, Options(seed=seed), Path()).learner.model.state_dict() for seed in (0, 1))
+    one, two = (prepare(digits, RunOptions(seed=seed), Path()).learner.model.state_dict() for seed in (0, 1))
     assert any(not one[name].equal(two[name]) for name in one)
 
 
 # The first experience from another run
 
 
-SHORT = Options(epochs=3, memory=20, per_class=15)
+SHORT = RunOptions(epochs=3, memory=20, per_class=15)
 three = find("digits:3/2-2")
 
 
-def run_it(options: Options, out: Path, benchmark: Benchmark = three) -> tuple[Setup, Report]:
+def run_it(options: RunOptions, out: Path, benchmark: Benchmark = three) -> tuple[Setup, Report]:
     setup = prepare(benchmark, options, Path())
     return setup, run(
         setup.learner,
@@ -456,7 +457,7 @@ def test_from_scratch_closed_forms_take_the_first_experience_too(learner: str, t
     _, shared = run_it(replace(options, first_from=tmp_path / "first"), tmp_path / "shared", scratch)
     assert shared.accuracy == alone.accuracy
     with pytest.raises(InvalidValue, match=f"{learner} does not train its first experience by plain cross-entropy"):
-        prepare(three, Options(learner=learner, first_from=tmp_path / "first"), Path())
+        prepare(three, RunOptions(learner=learner, first_from=tmp_path / "first"), Path())
 
 
 @pytest.mark.parametrize(
@@ -499,6 +500,6 @@ def test_no_epochs_without_a_run_that_had_them_is_refused() -> None:
 
 def test_missing_weights_are_not_passed_over_in_silence(tmp_path: Path) -> None:
     with pytest.warns(TriphaseWarning, match=r"mobilenet_v1_folded.safetensors is not in .*starts at random"):
-        assert _weights(BENCHMARKS["core50-41"], Options(), tmp_path) is None
-    assert _weights(BENCHMARKS["core50-41"], Options(backbone="resnet18"), tmp_path) is None
-    assert _weights(BENCHMARKS["cifar100-11"], Options(), tmp_path) is None
+        assert _weights(BENCHMARKS["core50-41"], RunOptions(), tmp_path) is None
+    assert _weights(BENCHMARKS["core50-41"], RunOptions(backbone="resnet18"), tmp_path) is None
+    assert _weights(BENCHMARKS["cifar100-11"], RunOptions(), tmp_path) is None

@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 import triphase as package
-from triphase.bench import cells
 from triphase.bench.benchmarks import BENCHMARKS, NOTATIONS
-from triphase.bench.registry import LEARNERS
+from triphase.bench.learners import LEARNERS
 from triphase.bench.run import Report
+from triphase.bench.sweep import scheduler as cells
 from triphase.cli import main
 from triphase.cli.show import Show
 

@@ -20,17 +20,24 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from triphase import TPC, FineTune, Memory, Recipe, run
-from triphase.bench import paper
-from triphase.bench.figures import colour_of, curves, svg
-from triphase.bench.finished import Run
-from triphase.bench.gather import Entry, Gathered, gather
-from triphase.bench.notes import conditions, departures
-from triphase.bench.pages import render
-from triphase.bench.paired import difference, student
-from triphase.bench.report import write_report
+from triphase.bench.report import paper
+from triphase.bench.report.caveats import conditions, departures
+from triphase.bench.report.figures import colour_of, curves, svg
+from triphase.bench.report.group import Entry, Gathered, gather
+from triphase.bench.report.html import render
+from triphase.bench.report.intervals import difference, student
+from triphase.bench.report.load import Run
+from triphase.bench.report.side_tables import (
+    ablation,
+    all_tables,
+    class_records,
+    differences,
+    no_replay,
+    what_was_run,
+)
+from triphase.bench.report.tables import METRICS, Cell, Table, compared
+from triphase.bench.report.write import write_report
 from triphase.bench.run import Report
-from triphase.bench.side_tables import ablation, all_tables, class_records, differences, no_replay, what_was_run
-from triphase.bench.tables import METRICS, Cell, Table, compared
 from triphase.cli.report import report as report_command
 from triphase.errors import BadData, CorruptState, Mismatch
 from triphase.testing import tiny_model, tiny_stream
@@ -605,7 +612,7 @@ def test_a_figure_is_the_same_whenever_it_is_drawn() -> None:
 
 
 def test_the_command_answers_with_one_document_or_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triphase.bench.report.all_figures", lambda gathered: [])  # they take seconds
+    monkeypatch.setattr("triphase.bench.report.write.all_figures", lambda gathered: [])  # they take seconds
     app = typer.Typer()
     app.command()(report_command)
     runs, out = write(tmp_path / "runs", make("tpc", 0.5), make("ar1", 0.4)), tmp_path / "report"

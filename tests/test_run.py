@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from triphase import TPC, FineTune, Memory, Recipe, SplitClassifier, run
 from triphase import state as files
-from triphase.bench.run import Event, Report
+from triphase.bench.run import Report
+from triphase.bench.run.runner import Event
 from triphase.data.images import Images
 from triphase.data.streams import Experience, Stream, class_incremental, joint
 from triphase.errors import BadData, CorruptState, Interrupted, InvalidValue, Mismatch
@@ -200,7 +201,9 @@ def test_time_is_that_of_learning_alone(monkeypatch: pytest.MonkeyPatch, tmp_pat
     def watch(event: Event) -> None:
         now[0] += 10
 
-    monkeypatch.setattr(import_module("triphase.bench.run"), "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(
+        import_module("triphase.bench.run.runner"), "time", SimpleNamespace(perf_counter=lambda: now[0])
+    )
     report = run(Slow(4), counted(2, 2, 2), first=RECIPE, out=tmp_path / "run", watch=watch, save_every=0)
     assert report.phase_seconds == {"one": 4.0, "two": 8.0}
     assert report.train_seconds == 12.0
@@ -216,7 +219,9 @@ def test_time_goes_on_counting_after_a_restart(
             now[0] += 5
             super().learn(experience, recipe, tick)
 
-    monkeypatch.setattr(import_module("triphase.bench.run"), "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(
+        import_module("triphase.bench.run.runner"), "time", SimpleNamespace(perf_counter=lambda: now[0])
+    )
     stop_at_save(2)
     with pytest.raises(Killed):
         run(Slow(6), counted(3, 2, 2), first=RECIPE, out=tmp_path / "run", save_every=0)

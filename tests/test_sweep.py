@@ -14,10 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triphase import state as files
-from triphase.bench import cells as cells_module
-from triphase.bench.ablation import FULL, Ablation, chosen_lr, columns
 from triphase.bench.benchmarks import BENCHMARKS, find
-from triphase.bench.cells import (
+from triphase.bench.datasets import parse_numbers
+from triphase.bench.learners import LEARNERS
+from triphase.bench.report.paper import BENCHMARKS as PAPERS
+from triphase.bench.run.options import RunOptions
+from triphase.bench.run.setup import make_stream
+from triphase.bench.sweep import scheduler as cells_module
+from triphase.bench.sweep.ablation import FULL, Ablation, chosen_lr, columns
+from triphase.bench.sweep.grid import Sweep, grid
+from triphase.bench.sweep.scheduler import (
     Cell,
     Result,
     Standing,
@@ -28,11 +34,6 @@ from triphase.bench.cells import (
     with_first,
     work,
 )
-from triphase.bench.paper import BENCHMARKS as PAPERS
-from triphase.bench.registry import LEARNERS
-from triphase.bench.setup import Options, make_stream
-from triphase.bench.streams import parse_numbers
-from triphase.bench.sweep import Sweep, grid
 from triphase.cli.bench import bench
 from triphase.cli.board import Board
 from triphase.cli.options import overriding, parse_sets
@@ -163,15 +164,15 @@ def test_learners_of_plain_cross_entropy_share_the_first_experience() -> None:
     benchmark = find("core50-41")
     firsts: dict[str, Cell | None] = {}
     for learner in LEARNERS:
-        options = Options(learner=learner, order=1, lr=0.02, memory=100)
+        options = RunOptions(learner=learner, order=1, lr=0.02, memory=100)
         *first, own = with_first(OUT, benchmark, options)
         firsts[learner] = first[0] if first else None
         assert own.options == replace(options, first_from=first[0].directory if first else None)
     shared = {learner for learner, first in firsts.items() if first is not None}
     assert shared == {"ar1", "derpp", "finetune", "replay"}
     (one,) = {firsts[learner] for learner in shared}
-    assert one is not None and one.options == Options(learner="finetune", order=1, lr=0.02, experiences=1)
-    online = Options(learner="derpp", learner_options=(("logits", "online"),))
+    assert one is not None and one.options == RunOptions(learner="finetune", order=1, lr=0.02, experiences=1)
+    online = RunOptions(learner="derpp", learner_options=(("logits", "online"),))
     assert len(with_first(OUT, benchmark, online)) == 1, "what is stored meanwhile cannot be shared"
 
 
@@ -227,12 +228,12 @@ def test_more_columns_are_all_different_runs(name: str) -> None:
 @pytest.mark.parametrize(
     ("base", "gone", "new"),
     [
-        (Options(weight_decay=5e-4), "weight decay 0.0005", "no weight decay"),
-        (Options(norm="brn"), "batch renormalisation", None),
-        (Options(learner_options=(("eps", 1e-8),)), "eps 1e-8", None),
+        (RunOptions(weight_decay=5e-4), "weight decay 0.0005", "no weight decay"),
+        (RunOptions(norm="brn"), "batch renormalisation", None),
+        (RunOptions(learner_options=(("eps", 1e-8),)), "eps 1e-8", None),
     ],
 )
-def test_a_column_that_is_the_full_algorithm_is_left_out(base: Options, gone: str, new: str | None) -> None:
+def test_a_column_that_is_the_full_algorithm_is_left_out(base: RunOptions, gone: str, new: str | None) -> None:
     name = "cifar100:46/10-2"
     plan = Ablation(OUT, (name,), {name: 0.1}, (1,), base, "replay", more=True)
     shown = plan.document({}, {})["benchmarks"][name]["replay"]["columns"]
@@ -247,7 +248,7 @@ def test_one_order_is_summed_up_by_what_was_chosen_on_it() -> None:
 
 
 def test_a_finished_sweep_is_not_gone_on_with_over_other_data(tmp_path: Path) -> None:
-    plan = Sweep(tmp_path, ("digits-5",), ("ncm",), (0, 1), Options(per_class=9))
+    plan = Sweep(tmp_path, ("digits-5",), ("ncm",), (0, 1), RunOptions(per_class=9))
     (cell,) = plan.cells({})
     files.make_directory(cell.directory)
     files.write_json(cell.directory / "report.json", {"settings": {"stream": "of other data"}})
@@ -258,7 +259,7 @@ def test_a_finished_sweep_is_not_gone_on_with_over_other_data(tmp_path: Path) ->
 def test_a_run_over_other_data_is_refused(tmp_path: Path) -> None:
     plan = Sweep(tmp_path, ("digits-5",), ("ncm",), (0,))
     (cell,) = plan.cells({})
-    now, other = (make_stream(find("digits-5"), Options(per_class=n), Path(), 8) for n in (None, 9))
+    now, other = (make_stream(find("digits-5"), RunOptions(per_class=n), Path(), 8) for n in (None, 9))
     check_stream(cell, now)
     files.make_directory(cell.directory)
     files.write_json(cell.directory / "report.json", {"settings": {"stream": now.fingerprint}})
@@ -276,12 +277,12 @@ def test_the_rate_of_a_sweep_is_taken_over_or_missed_in_a_sentence(tmp_path: Pat
     assert chosen_lr(tmp_path, "digits-5") == 0.01
 
 
-# Options as words
+# RunOptions as words
 
 
 texts = st.sampled_from(["tpc", "single"])
 given_options = st.builds(
-    Options,
+    RunOptions,
     order=st.integers(0, 5),
     seed=st.integers(0, 9),
     epochs_scale=st.floats(0.01, 3),
@@ -303,7 +304,7 @@ given_options = st.builds(
 
 @settings(max_examples=30)
 @given(given_options)
-def test_the_command_line_of_a_cell_says_all_its_options(options: Options) -> None:
+def test_the_command_line_of_a_cell_says_all_its_options(options: RunOptions) -> None:
     run = typer.main.get_command(bench).commands["run"]  # type: ignore[attr-defined]
     values = run.make_context("run", ["digits-5", *arguments(options)]).params
     shared = overriding(**{name: values[name] for name in overriding.__annotations__ if name in values})
@@ -312,12 +313,12 @@ def test_the_command_line_of_a_cell_says_all_its_options(options: Options) -> No
 
 
 def test_a_folder_is_held_to_one_set_of_conditions(tmp_path: Path) -> None:
-    check_options(tmp_path, Options(epochs_scale=0.5), {})
-    check_options(tmp_path, Options(epochs_scale=0.5, order=2, lr=0.3), {})
+    check_options(tmp_path, RunOptions(epochs_scale=0.5), {})
+    check_options(tmp_path, RunOptions(epochs_scale=0.5, order=2, lr=0.3), {})
     with pytest.raises(Mismatch, match=r"holds runs with epochs_scale 0\.5 \(now 0\.1\); give another --out"):
-        check_options(tmp_path, Options(epochs_scale=0.1), {})
+        check_options(tmp_path, RunOptions(epochs_scale=0.1), {})
     with pytest.raises(Mismatch, match=r"t not given \(now 0\.3\)"):
-        check_options(tmp_path, Options(epochs_scale=0.5), {"t": 0.3})
+        check_options(tmp_path, RunOptions(epochs_scale=0.5), {"t": 0.3})
 
 
 # Doing them
@@ -430,7 +431,7 @@ def test_the_board_shows_what_runs_and_tells_news_once() -> None:
 
 
 def test_cells_are_called_after_what_they_are() -> None:
-    options = Options(
+    options = RunOptions(
         learner="derpp", order=2, lr=0.05, learner_options=(("alpha", 0.1),), replay="none", norm="brn"
     )
     where = cell(OUT, find("cifar100:46/10-2"), options).directory

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from workload import Workload, sgd, timed
 
 from triphase import DERpp, Memory, run
-from triphase.bench.run import _Test
+from triphase.bench.run.runner import _Test
 from triphase.data import batches as feeder_module
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import encode, unpack

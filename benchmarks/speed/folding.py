@@ -12,7 +12,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from triphase.data import latents
+from triphase.data.feature_cache import latents
 from triphase.models import SplitClassifier, build
 
 ROUNDS, IMAGES, CASES = 7, 128, (("efficientnet_lite0", 96), ("efficientnet_lite0", 128), ("mobilenet_v1", 128))

@@ -14,7 +14,7 @@ import contestants
 import torch
 from workload import Workload, pixels, timed, workload
 
-from triphase.bench.run import _Test
+from triphase.bench.run.runner import _Test
 
 EVALUATIONS = 20
 

@@ -162,3 +162,12 @@ def find(name: str) -> Benchmark:
         evaluation="all" if match[2] else "seen",  # as the paper evaluates NIC
         **_DEFAULTS[match[1]],
     )
+
+
+def file_name(benchmark: str) -> str:
+    """A benchmark's name without what folders do not like.
+
+    >>> file_name("cifar100:10/10-10")
+    'cifar100-10-10-10'
+    """
+    return re.sub(r"[^\w.-]+", "-", benchmark)

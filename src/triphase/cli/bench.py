@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from triphase import state as files
-from triphase.bench.benchmarks import BENCHMARKS, NOTATIONS, find
-from triphase.bench.names import file_name
-from triphase.bench.registry import LEARNERS
+from triphase.bench.benchmarks import BENCHMARKS, NOTATIONS, file_name, find
+from triphase.bench.learners import LEARNERS
 from triphase.bench.run import Report, run
-from triphase.bench.setup import Options, prepare
+from triphase.bench.run.options import RunOptions
+from triphase.bench.run.setup import prepare
 from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, takes_options
 from triphase.cli.report import report
 from triphase.cli.show import Show, percent, print_json
@@ -67,7 +67,7 @@ def list_benchmarks(as_json: JSON = False) -> None:
 @takes_options
 def run_benchmark(
     benchmark: Annotated[str, typer.Argument(help="A name or notation of `triphase bench list`.")],
-    options: Options,
+    options: RunOptions,
     learner: Annotated[str, typer.Option(help=f"One of {NAMES}.")] = "tpc",
     out: Annotated[Path | None, typer.Option(help="Folder of the run; an unfinished run goes on.")] = None,
     data: Data = Path("data"),

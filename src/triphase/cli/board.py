@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from triphase.bench.cells import Standing
+from triphase.bench.sweep.scheduler import Standing
 from triphase.cli.display import Display
 from triphase.cli.show import percent
 

@@ -11,7 +11,8 @@ from rich.table import Table
 from triphase import state as files
 from triphase.bench.benchmarks import find
 from triphase.bench.run import Report, run
-from triphase.bench.setup import Options, prepare
+from triphase.bench.run.options import RunOptions
+from triphase.bench.run.setup import prepare
 from triphase.cli.options import JSON
 from triphase.cli.show import Show, percent, print_json
 
@@ -25,10 +26,13 @@ def demo(
     as_json: JSON = False,
 ) -> None:
     """Learn handwritten digits, two new ones at a time: TPC against fine-tuning, replay and joint training."""
-    from triphase.bench.demo_page import rows, write_page  # matplotlib is slow to import; other commands need none
+    from triphase.bench.report.demo_page import (  # matplotlib is slow to import; other commands need none
+        rows,
+        write_page,
+    )
 
     reports: dict[str, Report] = {}
-    options = Options(seed=seed, epochs_scale=epochs_scale)
+    options = RunOptions(seed=seed, epochs_scale=epochs_scale)
     files.make_directory(out)  # before the training, not after it
     for learner in ("tpc", "replay", "finetune", "joint"):
         setup = prepare(find("digits-5"), replace(options, learner=learner), Path())

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from triphase.bench.registry import LEARNERS
-from triphase.bench.setup import Options
+from triphase.bench.learners import LEARNERS
+from triphase.bench.run.options import RunOptions
 from triphase.errors import InvalidValue
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -54,9 +54,9 @@ def overriding(
     classes: Annotated[str | None, typer.Option(help="Use only these classes, by label: 50-99 or 0,3,7.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Evaluate after every N-th experience only.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out photos that cannot be read.")] = False,
-) -> Options:
+) -> RunOptions:
     """What a person may change about a benchmark, whoever learns."""
-    return Options(**locals())
+    return RunOptions(**locals())
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -18,7 +18,7 @@ def report(
     as_json: JSON = False,
 ) -> None:
     """Put runs into the paper's tables and figures, beside the paper's own numbers."""
-    from triphase.bench.report import write_report  # matplotlib is slow to import; other commands need none
+    from triphase.bench.report.write import write_report  # matplotlib is slow to import; other commands need none
 
     written = write_report(runs, out)
     if as_json:

@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 from triphase import state as files
-from triphase.bench.ablation import Ablation, Which, chosen_lr
 from triphase.bench.benchmarks import find
-from triphase.bench.cells import Plan, Standing, check_options, check_stream, work
-from triphase.bench.registry import kind_of
-from triphase.bench.setup import Options, make_stream
-from triphase.bench.streams import parse_numbers
-from triphase.bench.sweep import Search, Sweep
+from triphase.bench.datasets import parse_numbers
+from triphase.bench.learners import learner_spec
+from triphase.bench.run.options import RunOptions
+from triphase.bench.run.setup import make_stream
+from triphase.bench.sweep.ablation import Ablation, Which, chosen_lr
+from triphase.bench.sweep.grid import Search, Sweep
+from triphase.bench.sweep.scheduler import Plan, Standing, check_options, check_stream, work
 from triphase.cli.board import Board
 from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, takes_options
 from triphase.cli.show import percent, print_json
@@ -41,7 +42,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs and do no
 @takes_options
 def sweep(
     benchmarks: Benchmarks,
-    options: Options,
+    options: RunOptions,
     learners: Annotated[str, typer.Option(help=f"Some of {NAMES}.")] = "tpc,ar1,bic,derpp",
     orders: Orders = "0-3",
     grid: Annotated[
@@ -61,7 +62,7 @@ def sweep(
     own = parse_sets(option)
     names = tuple(dict.fromkeys(name.strip() for name in learners.split(",")))
     for name in names:
-        kind_of(name)
+        learner_spec(name)
     plan = Sweep(
         out,
         tuple(dict.fromkeys(benchmarks)),
@@ -93,7 +94,7 @@ def sweep(
 @takes_options
 def ablate(
     benchmarks: Benchmarks,
-    options: Options,
+    options: RunOptions,
     orders: Orders = "0-3",
     rows: Annotated[Which, typer.Option(help="With replay, without it, or both.")] = "both",
     more: Annotated[bool, typer.Option("--more", help="Also the choices that the paper leaves open.")] = False,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triphase.bench.gather import Entry
-from triphase.bench.run import Report
+from triphase.bench.report.group import Entry
+from triphase.bench.run.results import Report
 from triphase.randomness import generator
 
 DRAWS = 4000

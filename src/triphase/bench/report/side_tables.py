@@ -8,13 +8,13 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from triphase.bench import metrics, paper
-from triphase.bench.gather import DEFAULTS, Entry, Gathered
-from triphase.bench.names import benchmark_title, rank, title_of
-from triphase.bench.notes import conditions
-from triphase.bench.paired import Difference, Interval, difference
-from triphase.bench.registry import LEARNERS
-from triphase.bench.tables import (
+from triphase.bench import metrics
+from triphase.bench.learners import LEARNERS
+from triphase.bench.report import paper
+from triphase.bench.report.caveats import conditions
+from triphase.bench.report.group import DEFAULTS, Entry, Gathered
+from triphase.bench.report.intervals import Difference, Interval, difference
+from triphase.bench.report.tables import (
     METRICS,
     Cell,
     Table,
@@ -24,6 +24,7 @@ from triphase.bench.tables import (
     record_of,
     signed,
 )
+from triphase.bench.report.titles import benchmark_title, rank, title_of
 
 IN_WHAT_WAS_RUN = ("t", "s", "w_bc")  # TPC's own options are shown where they are altered, and these always
 NOT_OPTIONS = {"benchmark", "order", "backbone", "image_size", "per_class", "classes", "epochs_scale"}

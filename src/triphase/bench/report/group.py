@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triphase.bench import metrics, paper
-from triphase.bench.ablation import FULL, MORE, PAPER
-from triphase.bench.finished import Run, finished_runs
-from triphase.bench.names import learner_title, own_settings, rank, title_of
-from triphase.bench.registry import LEARNERS
-from triphase.bench.run import Report
+from triphase.bench import metrics
+from triphase.bench.learners import LEARNERS
+from triphase.bench.report import paper
+from triphase.bench.report.load import Run, finished_runs
+from triphase.bench.report.titles import learner_title, own_settings, rank, title_of
+from triphase.bench.run.results import Report
+from triphase.bench.sweep.ablation import FULL, MORE, PAPER
 from triphase.errors import Mismatch
 from triphase.learners import TPC
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from triphase import state as files
 from triphase.bench.benchmarks import Benchmark, find
-from triphase.bench.cells import Cell, Result, Row, cell, measured, reasons
-from triphase.bench.setup import Options
-from triphase.bench.sweep import summary
+from triphase.bench.run.options import RunOptions
+from triphase.bench.sweep.grid import summary
+from triphase.bench.sweep.scheduler import Cell, Result, Row, cell, measured, reasons
 from triphase.errors import BadData
 
 Which = Literal["both", "replay", "no-replay"]
@@ -82,7 +82,7 @@ class Ablation:
     benchmarks: tuple[str, ...]
     lr: Mapping[str, float]  # with replay, by benchmark
     orders: tuple[int, ...] = (0, 1, 2, 3)
-    base: Options = Options()
+    base: RunOptions = RunOptions()
     which: Which = "both"
     more: bool = False
     lrs: tuple[float, ...] = ()  # searched without replay; empty: the benchmark's own

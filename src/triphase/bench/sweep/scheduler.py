@@ -14,10 +14,9 @@ from statistics import fmean
 from typing import IO, Any, NamedTuple, Protocol
 
 from triphase import state as files
-from triphase.bench.benchmarks import Benchmark, find
-from triphase.bench.names import file_name
-from triphase.bench.registry import shares_first
-from triphase.bench.setup import Options
+from triphase.bench.benchmarks import Benchmark, file_name, find
+from triphase.bench.learners import shares_first
+from triphase.bench.run.options import RunOptions
 from triphase.data.streams import Stream
 from triphase.errors import Busy, Mismatch
 
@@ -32,7 +31,7 @@ class Cell:
     """One run: a pure function of its settings and its directory."""
 
     benchmark: str
-    options: Options
+    options: RunOptions
     directory: Path
 
     @property
@@ -94,7 +93,7 @@ class _Job:
     since: float
 
 
-def cell(out: Path, benchmark: Benchmark, options: Options) -> Cell:
+def cell(out: Path, benchmark: Benchmark, options: RunOptions) -> Cell:
     """The run with these options, in a directory that is called after what sweeps vary."""
     name = f"{options.learner}-order{options.order}"
     if options.experiences is not None:
@@ -106,26 +105,26 @@ def cell(out: Path, benchmark: Benchmark, options: Options) -> Cell:
     return Cell(benchmark.name, options, out / file_name(benchmark.name) / name)
 
 
-def with_first(out: Path, benchmark: Benchmark, options: Options) -> list[Cell]:
+def with_first(out: Path, benchmark: Benchmark, options: RunOptions) -> list[Cell]:
     """The run with these options; before it, that of E_1 if all it does there is plain cross-entropy."""
     if not shares_first(options.learner, options.own, pretrained=benchmark.pretrained):
         return [cell(out, benchmark, options)]
     later = ["learner_options", "memory", "replay", "latent_dtype", "n_mbe", "n_mbr"]  # what E_1 does not know of
     if benchmark.first.lr_schedule == "patience":
         later += ["lr", "csf_lr"]  # the first rate of from-scratch training is not searched
-    kept: dict[str, Any] = {f.name: f.default for f in fields(Options) if f.name in later}
+    kept: dict[str, Any] = {f.name: f.default for f in fields(RunOptions) if f.name in later}
     first = cell(out, benchmark, replace(options, **kept | {"learner": "finetune", "experiences": 1}))
     return [first, cell(out, benchmark, replace(options, first_from=first.directory))]
 
 
-def arguments(options: Options) -> list[str]:
-    """Options as words of the command line.
+def arguments(options: RunOptions) -> list[str]:
+    """RunOptions as words of the command line.
 
-    >>> arguments(Options(order=1, lr=0.1, learner_options=(("t", 0.3), ("masking", "none"))))
+    >>> arguments(RunOptions(order=1, lr=0.1, learner_options=(("t", 0.3), ("masking", "none"))))
     ['--order', '1', '--lr', '0.1', '--set', 't=0.3', '--set', 'masking=none']
     """
     words: list[str] = []
-    for f in fields(Options):
+    for f in fields(RunOptions):
         value, flag = getattr(options, f.name), FLAGS.get(f.name, f"--{f.name.replace('_', '-')}")
         if f.name == "learner_options":
             for name, own in value:
@@ -135,9 +134,9 @@ def arguments(options: Options) -> list[str]:
     return words
 
 
-def check_options(out: Path, base: Options, own: Mapping[str, Any]) -> None:
+def check_options(out: Path, base: RunOptions, own: Mapping[str, Any]) -> None:
     """Hold a directory to one set of conditions: results under others must not meet in one table."""
-    common = {f.name: getattr(base, f.name) for f in fields(Options) if f.name not in OF_CELLS}
+    common = {f.name: getattr(base, f.name) for f in fields(RunOptions) if f.name not in OF_CELLS}
     now = {name: str(value) for name, value in [*common.items(), *own.items()] if value is not None}
     path = out / "options.json"
     saved = files.read_json(path) if path.exists() else now

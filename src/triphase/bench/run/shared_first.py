@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from triphase import state as files
-from triphase.bench.run import Report
+from triphase.bench.run.results import Report
 from triphase.errors import BadData, Mismatch
 from triphase.learners.protocol import load_blocks
 from triphase.models import SplitClassifier

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from triphase.bench import paper
-from triphase.bench.gather import Entry, Gathered
-from triphase.bench.names import benchmark_title, rank, title_of
-from triphase.bench.notes import conditions
+from triphase.bench.report import paper
+from triphase.bench.report.caveats import conditions
+from triphase.bench.report.group import Entry, Gathered
+from triphase.bench.report.titles import benchmark_title, rank, title_of
 
 NOT_RUN = "not run"
 COLUMNS = ("learner", "benchmark", "runs", "mean", "std", "ratio_to_tpc", "paper", "paper_ratio", "difference")

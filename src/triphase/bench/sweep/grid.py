@@ -10,9 +10,10 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from triphase.bench.benchmarks import Benchmark, find
-from triphase.bench.cells import Cell, Result, Row, measured, reasons, with_first
-from triphase.bench.registry import kind_of, own_options
-from triphase.bench.setup import Options, scaled
+from triphase.bench.learners import learner_spec, own_options
+from triphase.bench.run.options import RunOptions
+from triphase.bench.run.setup import scaled
+from triphase.bench.sweep.scheduler import Cell, Result, Row, measured, reasons, with_first
 from triphase.errors import InvalidValue
 
 Setting = dict[str, Any]  # lr and options of the learner, by name
@@ -30,7 +31,7 @@ def grid(
     >>> [len(grid(find("core50-41"), name, "paper")) for name in ("tpc", "ar1", "bic", "derpp")]
     [5, 5, 15, 30]
     """
-    kind = kind_of(learner)
+    kind = learner_spec(learner)
     if kind.lr == "unused" or (kind.lr == "if asked" and search != "lr"):
         return [{}]
     axes: dict[str, Sequence[Any]] = {"lr": tuple(lrs) or benchmark.lr_grid}
@@ -51,7 +52,7 @@ class Sweep:
     benchmarks: tuple[str, ...]
     learners: tuple[str, ...]
     orders: tuple[int, ...] = (0, 1, 2, 3)
-    base: Options = Options()
+    base: RunOptions = RunOptions()
     own: tuple[tuple[str, Any], ...] = ()  # options for those learners that have them
     search: Search = "paper"
     lrs: tuple[float, ...] = ()

@@ -32,7 +32,7 @@ SET_BY_US = ("model", "memory", "seed", "pretrained")  # arguments of learners t
 
 
 @dataclass(frozen=True)
-class Kind:
+class LearnerSpec:
     """One learner: its class, and how a benchmark deals with it."""
 
     make: Callable[..., Learner]
@@ -42,26 +42,26 @@ class Kind:
     open_choices: Grid = field(default_factory=dict)  # what the rival's own papers and code disagree on (SPEC 9.5)
 
 
-LEARNERS: dict[str, Kind] = {
-    "tpc": Kind(TPC, "optional"),
-    "ar1": Kind(AR1, "optional", plain_first=True, open_choices={"mean": ("global", "class")}),
-    "bic": Kind(BiC, "needed"),
-    "derpp": Kind(DERpp, "needed", plain_first=True),
-    "finetune": Kind(FineTune, "unused", plain_first=True),
-    "replay": Kind(FineTune, "needed", plain_first=True),
-    "joint": Kind(Joint, "unused", lr="if asked"),
-    "ncm": Kind(NCM, "unused", lr="unused", plain_first=True),
-    "slda": Kind(SLDA, "unused", lr="unused", plain_first=True),
-    "slda_depths": Kind(DepthSLDA, "unused", lr="unused", plain_first=True),
-    "ranpac": Kind(RanPAC, "unused", lr="unused", plain_first=True),
-    "anchored": Kind(Anchored, "optional"),
+LEARNERS: dict[str, LearnerSpec] = {
+    "tpc": LearnerSpec(TPC, "optional"),
+    "ar1": LearnerSpec(AR1, "optional", plain_first=True, open_choices={"mean": ("global", "class")}),
+    "bic": LearnerSpec(BiC, "needed"),
+    "derpp": LearnerSpec(DERpp, "needed", plain_first=True),
+    "finetune": LearnerSpec(FineTune, "unused", plain_first=True),
+    "replay": LearnerSpec(FineTune, "needed", plain_first=True),
+    "joint": LearnerSpec(Joint, "unused", lr="if asked"),
+    "ncm": LearnerSpec(NCM, "unused", lr="unused", plain_first=True),
+    "slda": LearnerSpec(SLDA, "unused", lr="unused", plain_first=True),
+    "slda_depths": LearnerSpec(DepthSLDA, "unused", lr="unused", plain_first=True),
+    "ranpac": LearnerSpec(RanPAC, "unused", lr="unused", plain_first=True),
+    "anchored": LearnerSpec(Anchored, "optional"),
 }
 
 
-def kind_of(name: str) -> Kind:
+def learner_spec(name: str) -> LearnerSpec:
     """The learner of that name.
 
-    >>> kind_of("replay").memory
+    >>> learner_spec("replay").memory
     'needed'
     """
     if name not in LEARNERS:
@@ -71,7 +71,7 @@ def kind_of(name: str) -> Kind:
 
 def shares_first(name: str, own: Mapping[str, Any], *, pretrained: bool) -> bool:
     """Whether E_1 is trained, and by plain cross-entropy alone, so that one run of it serves several learners."""
-    kind = kind_of(name)
+    kind = learner_spec(name)
     trained = kind.lr != "unused" or not pretrained  # closed forms take a pre-trained network as it is
     return kind.plain_first and trained and own.get("logits") != "online"  # online: something is stored meanwhile
 
@@ -83,7 +83,9 @@ def own_options(name: str) -> tuple[str, ...]:
     >>> own_options("slda")
     ('shrinkage',)
     """
-    return tuple(option for option in inspect.signature(kind_of(name).make).parameters if option not in SET_BY_US)
+    return tuple(
+        option for option in inspect.signature(learner_spec(name).make).parameters if option not in SET_BY_US
+    )
 
 
 def check_options(name: str, own: Mapping[str, Any]) -> None:
@@ -94,7 +96,7 @@ def check_options(name: str, own: Mapping[str, Any]) -> None:
         raise InvalidValue(
             f"The learner {name} has no option {', '.join(unknown)}; it has {', '.join(allowed) or 'none'}."
         )
-    kinds = inspect.signature(kind_of(name).make, eval_str=True).parameters
+    kinds = inspect.signature(learner_spec(name).make, eval_str=True).parameters
     for option, value in own.items():
         wanted = kinds[option].annotation
         for kind, said in ((int, "a whole number"), (float, "a finite number")):
@@ -118,7 +120,7 @@ def make_learner(
     pretrained: bool = True,
 ) -> Learner:
     """The learner of that name, with options of its own."""
-    kind = kind_of(name)
+    kind = learner_spec(name)
     check_options(name, own)
     if kind.memory == "unused":
         memory = None

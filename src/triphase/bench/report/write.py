@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from triphase import state as files
-from triphase.bench.figures import all_figures, inline, png, svg
-from triphase.bench.gather import Gathered, gather
-from triphase.bench.notes import conditions, departures
-from triphase.bench.pages import render
-from triphase.bench.side_tables import all_tables, class_records
-from triphase.bench.tables import Table, as_csv
+from triphase.bench.report.caveats import conditions, departures
+from triphase.bench.report.figures import all_figures, inline, png, svg
+from triphase.bench.report.group import Gathered, gather
+from triphase.bench.report.html import render
+from triphase.bench.report.side_tables import all_tables, class_records
+from triphase.bench.report.tables import Table, as_csv
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from triphase import state as files
-from triphase.bench.figures import colour_of, png
-from triphase.bench.names import learner_title
-from triphase.bench.pages import render
-from triphase.bench.run import Report
+from triphase.bench.report.figures import colour_of, png
+from triphase.bench.report.html import render
+from triphase.bench.report.titles import learner_title
+from triphase.bench.run.results import Report
 
 
 def rows(reports: Mapping[str, Report]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,7 @@ from torch import Tensor
 from triphase import state as files
 from triphase import stopwatch
 from triphase.bench import metrics
+from triphase.bench.run.results import Report
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
 from triphase.data.recipe import Recipe
@@ -33,74 +34,6 @@ Watch = Callable[[Event], None]
 DRAW_EVERY = 0.1  # seconds between two "step" events: what a person can see
 BATCH = 256
 TOLD_FIRST = ("benchmark", "learner", "order", "seed")  # of what differs: the cause before its consequences
-
-
-@dataclass
-class Report:
-    """What a run measured. Accuracies are in [0, 1]; None in a row marks a class that was not evaluated."""
-
-    settings: dict[str, Any]
-    names: list[str]
-    evaluated_after: list[int] = field(default_factory=list)
-    n_seen: list[int] = field(default_factory=list)
-    accuracy: list[list[float | None]] = field(default_factory=list)  # evaluations x classes
-    confusion: list[list[int]] = field(default_factory=list)  # after the last experience
-    phase_seconds: dict[str, float] = field(default_factory=dict)  # training only, as the paper times it
-    part_seconds: dict[str, float] = field(default_factory=dict)  # the same by part: data, llf, csf, head, other
-    images: int = 0  # passed through training, replayed ones included
-    memory_bytes: int = 0
-    evaluation: str = "seen"
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def matrix(self) -> Tensor:
-        """(evaluations, classes), NaN where not evaluated."""
-        rows = [[float("nan") if v is None else v for v in row] for row in self.accuracy]
-        return torch.tensor(rows, dtype=torch.float64)
-
-    @property
-    def curve(self) -> list[float]:
-        """Mean class accuracy at each evaluation."""
-        return [metrics.mean_class_accuracy(row) for row in self.matrix]
-
-    @property
-    def amca(self) -> float:
-        """Average mean class accuracy over the evaluations."""
-        return metrics.amca(self.matrix)
-
-    @property
-    def final_accuracy(self) -> float:
-        """Mean class accuracy after the last experience."""
-        return self.curve[-1]
-
-    @property
-    def train_seconds(self) -> float:
-        """Time spent learning, without evaluation and logging."""
-        return sum(self.phase_seconds.values())
-
-    @property
-    def ceiling(self) -> float:
-        """The AMCA of a perfect learner: below 1 where classes are tested before they were seen."""
-        if self.evaluation == "seen":
-            return 1.0
-        return metrics.ceiling(self.n_seen, sum(value is not None for value in self.accuracy[0]))
-
-    @property
-    def profile(self) -> dict[str, Any]:
-        """Images per second, and the share of each part in the time of training."""
-        total = max(self.train_seconds, 1e-9)
-        shares = {part: seconds / total for part, seconds in self.part_seconds.items()}
-        return {"images_per_second": self.images / total, "shares": shares}
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything measured, and the figures that follow from it."""
-        derived = {name: getattr(self, name) for name in ("amca", "final_accuracy", "train_seconds", "ceiling")}
-        return {**derived, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Report:
-        """Read back what `to_json` gave."""
-        return cls(**{name: document[name] for name in cls.__dataclass_fields__})
 
 
 def run(

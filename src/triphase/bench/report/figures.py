@@ -17,10 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from triphase.bench import metrics
-from triphase.bench.gather import Entry, Gathered
-from triphase.bench.names import benchmark_title, file_name
-from triphase.bench.paired import difference
-from triphase.bench.side_tables import reference_of
+from triphase.bench.benchmarks import file_name
+from triphase.bench.report.group import Entry, Gathered
+from triphase.bench.report.intervals import difference
+from triphase.bench.report.side_tables import reference_of
+from triphase.bench.report.titles import benchmark_title
 
 INK = "#24292f"  # of text and axes; a page puts its own colour in its place
 COLOURS = {

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from triphase.bench.gather import Entry, Gathered, flat
-from triphase.bench.names import benchmark_title, own_settings
+from triphase.bench.report.group import Entry, Gathered, flat
+from triphase.bench.report.titles import benchmark_title, own_settings
 from triphase.errors import few
 
 EQUAL_FOR_ALL: tuple[str, ...] = (

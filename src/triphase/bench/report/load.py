@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triphase import state as files
-from triphase.bench.run import Report
+from triphase.bench.run.results import Report
 from triphase.errors import BadData, CorruptState
 
 SUMMARIES = ("sweep.json", "ablation.json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,84 +10,22 @@ from typing import Any, Literal
 
 import torch
 
-from triphase.bench import first as first_experience
 from triphase.bench.benchmarks import BENCHMARKS, Benchmark
-from triphase.bench.registry import check_options, kind_of, make_learner, shares_first
-from triphase.bench.run import Report
-from triphase.bench.streams import as_ranges, class_order, lessons_with_repetition, load, parse_numbers
+from triphase.bench.datasets import as_ranges, class_order, lessons_with_repetition, load, parse_numbers
+from triphase.bench.learners import learner_spec, make_learner, shares_first
+from triphase.bench.run import shared_first
+from triphase.bench.run.options import RunOptions
+from triphase.bench.run.results import Report
 from triphase.data import sources
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, class_incremental, joint, members, per_class, stream
 from triphase.errors import BadData, InvalidValue, TriphaseWarning
 from triphase.learners import TPC, Learner
-from triphase.learners.bic import LLF_IS_SHARED
 from triphase.models import SplitClassifier, build, rebuild_batchnorm
 
 CALIBRATION_IMAGES = 256
 STAGE2_EPOCHS = 100  # of BiC, where the benchmark has no grid of its own
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a person may change about a benchmark; None keeps the benchmark's own value."""
-
-    learner: str = "tpc"
-    order: int = 0
-    seed: int = 0
-    epochs_scale: float = 1.0
-    epochs: int | None = None
-    lr: float | None = None
-    csf_lr: float | None = None
-    n_mbe: int | None = None
-    n_mbr: int | None = None
-    augment: str | None = None
-    weight_decay: float | None = None
-    trainable: Literal["csf", "all"] = "csf"
-    latents: Literal["float32", "float16", "off"] = "float32"
-    views: int = 0
-    memory: int | None = None
-    replay: Literal["raw", "latent", "none"] = "raw"
-    latent_dtype: Literal["float32", "float16"] = "float32"
-    backbone: str | None = None
-    image_size: int | None = None
-    weights: Path | None = None
-    norm: Literal["bn", "brn"] = "bn"
-    head: Literal["fixed", "incremental"] = "fixed"
-    bfloat16: bool = False
-    compiled: bool = False
-    per_class: int | None = None
-    classes: str | None = None  # only these labels of the dataset, such as 50-99
-    evaluate_every: int | None = None  # after the first, then every so many, and the last
-    experiences: int | None = None  # only so many of the first ones
-    first_from: Path | None = None  # a run over E_1 alone whose weights are taken over
-    skip_bad: bool = False  # leave out photos that cannot be read
-    learner_options: tuple[tuple[str, Any], ...] = ()  # keyword arguments of the learner's class
-
-    def __post_init__(self) -> None:
-        check_options(self.learner, self.own)
-        if not 0 < self.epochs_scale < math.inf:
-            raise InvalidValue(f"--epochs-scale must be above 0 and finite, got {self.epochs_scale}.")
-        if self.epochs is not None and self.epochs_scale != 1:
-            raise InvalidValue("--epochs and --epochs-scale contradict each other: give one of them.")
-        for name in ("epochs", "per_class", "image_size", "evaluate_every", "experiences"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidValue(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
-        if self.learner == "bic" and self.trainable == "all":
-            raise InvalidValue(LLF_IS_SHARED)
-        if self.classes is not None:
-            parse_numbers("--classes", self.classes)
-        if self.order < 0:
-            raise InvalidValue(f"--order must not be negative, got {self.order}.")
-        for name, allowed in (("replay", ("raw", "latent", "none")), ("head", ("fixed", "incremental"))):
-            if getattr(self, name) not in allowed:
-                raise InvalidValue(f"--{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}.")
-
-    @property
-    def own(self) -> dict[str, Any]:
-        """The learner's own options by name."""
-        return dict(self.learner_options)
 
 
 @dataclass(frozen=True)
@@ -103,9 +40,9 @@ class Setup:
     before: Report | None = None  # of the run that learned the first experience, if another one did
 
 
-def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
+def prepare(benchmark: Benchmark, options: RunOptions, data: Path) -> Setup:
     """Load the data and build model and learner, all as the benchmark says unless an option says otherwise."""
-    kind = kind_of(options.learner)
+    kind = learner_spec(options.learner)
     size = options.image_size or benchmark.image_size
     source = make_stream(benchmark, options, data, size)
     capacity = benchmark.memory if options.memory is None else options.memory
@@ -124,7 +61,7 @@ def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
     before = None
     if options.first_from is not None:
         before, first = _learned_before(benchmark, options, source, first, settings, model)
-        learned = first_experience.digest(options.first_from / "weights.safetensors")
+        learned = shared_first.digest(options.first_from / "weights.safetensors")
         settings |= {"first_from": {"weights": learned, "epochs": before.settings["first"]["epochs"]}}
     if options.experiences is not None:
         source = _beginning(source, options.experiences)
@@ -146,7 +83,7 @@ def prepare(benchmark: Benchmark, options: Options, data: Path) -> Setup:
     return Setup(learner, source, first, rest, settings, before)
 
 
-def recipes(benchmark: Benchmark, options: Options, source: Stream, capacity: int) -> tuple[Recipe, Recipe]:
+def recipes(benchmark: Benchmark, options: RunOptions, source: Stream, capacity: int) -> tuple[Recipe, Recipe]:
     """The recipes of the first and of the later experiences."""
     both: list[Recipe] = []
     for recipe in (benchmark.first, benchmark.rest):
@@ -181,7 +118,7 @@ def minibatch_ratio(n_s: int, n_replay: int, n_mb: int) -> tuple[int, int]:
     return n_mbe, n_mb - n_mbe
 
 
-def make_stream(benchmark: Benchmark, options: Options, data: Path, size: int) -> Stream:
+def make_stream(benchmark: Benchmark, options: RunOptions, data: Path, size: int) -> Stream:
     """The stream of a benchmark in one of its class orders."""
     fixed = options.head == "fixed"
     n, every, points = benchmark.n_experiences, options.evaluate_every, benchmark.evaluate_after
@@ -233,7 +170,7 @@ def _only(classes: str, order: Sequence[int]) -> list[int]:
 
 def _learned_before(
     benchmark: Benchmark,
-    options: Options,
+    options: RunOptions,
     source: Stream,
     first: Recipe,
     settings: dict[str, Any],
@@ -249,7 +186,7 @@ def _learned_before(
     expected = {"learner": "finetune", "experiences": 1, **settings, "first": first.to_json()}
     expected |= {"seed": options.seed, "pretrained": benchmark.pretrained}
     expected |= {"stream": _beginning(source, 1).fingerprint}
-    return first_experience.take_over(model, options.first_from, expected), replace(first, epochs=0)
+    return shared_first.take_over(model, options.first_from, expected), replace(first, epochs=0)
 
 
 def _beginning(source: Stream, n: int) -> Stream:
@@ -272,15 +209,15 @@ def scaled(epochs: int, scale: float, least: int = 1) -> int:
     return max(least, round(epochs * scale))
 
 
-def _default_options(benchmark: Benchmark, options: Options) -> dict[str, Any]:
-    """Options of a learner that follow from the benchmark: BiC's second stage is part of its schedule."""
+def _default_options(benchmark: Benchmark, options: RunOptions) -> dict[str, Any]:
+    """RunOptions of a learner that follow from the benchmark: BiC's second stage is part of its schedule."""
     if options.learner != "bic":
         return {}
     grid = benchmark.grids.get("bic", {}).get("stage2_epochs", (STAGE2_EPOCHS,))
     return {"stage2_epochs": scaled(grid[len(grid) // 2], options.epochs_scale, least=3)}
 
 
-def _weights(benchmark: Benchmark, options: Options, data: Path) -> Path | None:
+def _weights(benchmark: Benchmark, options: RunOptions, data: Path) -> Path | None:
     """The file of pre-trained weights: the one named, or the benchmark's own if it is in the data folder."""
     if options.weights is not None or not benchmark.weights or options.backbone not in (None, benchmark.backbone):
         return options.weights
@@ -300,11 +237,11 @@ def _digest(path: Path) -> str:
     """Two files of weights are the same exactly if this is."""
     if not path.is_file():
         raise BadData(f"There is no file of weights at {path}; check --weights.")
-    return first_experience.digest(path)
+    return shared_first.digest(path)
 
 
 def _model(
-    benchmark: Benchmark, options: Options, size: int, source: Stream, weights: Path | None
+    benchmark: Benchmark, options: RunOptions, size: int, source: Stream, weights: Path | None
 ) -> SplitClassifier:
     name = options.backbone or benchmark.backbone
     arguments: dict[str, Any] = {"image_size": size, "weights": weights, "seed": options.seed, "norm": options.norm}

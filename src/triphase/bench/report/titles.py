@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from triphase.bench.benchmarks import Benchmark, find
 from triphase.errors import InvalidValue
 
@@ -52,12 +50,3 @@ def benchmark_title(benchmark: str) -> str:
     """As the paper writes it; streams that are no benchmark as they are called."""
     known = own_settings(benchmark)
     return known.title if known is not None else benchmark
-
-
-def file_name(benchmark: str) -> str:
-    """A benchmark's name without what folders do not like.
-
-    >>> file_name("cifar100:10/10-10")
-    'cifar100-10-10-10'
-    """
-    return re.sub(r"[^\w.-]+", "-", benchmark)

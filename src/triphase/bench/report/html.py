@@ -8,7 +8,7 @@ import jinja2
 def render(template: str, /, **values: object) -> str:
     """A template with its values filled in; one that is missing is an error."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("triphase.bench", encoding="utf-8"),
+        loader=jinja2.PackageLoader("triphase.bench.report", encoding="utf-8"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,0 +1,230 @@
+"""Whether two commits give the same results, bit for bit, on one machine.
+
+    nice -n 19 python benchmarks/same_results.py 56d9911 main
+
+Each commit is checked out in a worktree of its own and asked through its command line: digits-5 with every learner,
+and lessons on generated photos with each kind of model. The tensors that learners have saved and the figures that
+commands report are compared under their new names; times are left out. The exit status is 1 if anything differs
+that EXPLAINED does not name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from generated_photos import make_photos
+from neutral_state import Difference, Leaf, compare, flat, read_model, read_run, renamed
+
+# What a mended defect changes: pattern of "experiment: name" -> the defect.
+EXPLAINED: dict[str, str] = {}
+
+# Names in OLD -> names in NEW, as regular expressions, in states and in reports.
+RENAMED: dict[str, str] = {
+    r"^course\b": "loop",
+    r"^(version \d+)/course\b": r"\1/loop",
+}
+
+# Not compared: times, versions of software, folders, sentences, and options, which are an input.
+IGNORED = (
+    "*seconds",
+    "*_seconds/*",
+    "*/versions/*",
+    "*settings/*",
+    "*/app/options/*",
+    "*/notes/*",
+    "*/model",
+    "*/run",
+)
+IGNORED_PARTS = ("run", "measured")  # of a checkpoint: position in the stream, and what the report holds as well
+LEARNERS = "tpc ar1 bic derpp finetune replay joint ncm slda slda_depths ranpac anchored".split()
+ANSWERS = ["evaluate {model} {photos}/test", "predict {model} {test}"]
+LESSONS = ["teach {model} {photos}/lesson1", "teach {model} {photos}/lesson2"]
+REMOVALS = ["unteach {model} {photos}/lesson1/cloth/0003.png", "forget {model} brick"]
+
+# Runs triphase; the checkpoint that a finished run is about to remove is copied before.
+KEEP_CHECKPOINT = """
+import os, runpy, shutil, sys
+def keep(event, arguments):
+    if event in ("os.remove", "shutil.rmtree"):
+        path = os.fspath(arguments[0])
+        folder = os.path.dirname(path) if os.path.basename(path) == "index.json" else path
+        if os.path.basename(folder) == "state" and os.path.exists(os.path.join(folder, "index.json")):
+            shutil.copytree(folder, os.environ["KEPT"], dirs_exist_ok=True)
+sys.addaudithook(keep)
+runpy.run_module("triphase", run_name="__main__", alter_sys=True)
+"""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Commands that are run one after the other, and what they leave behind."""
+
+    name: str
+    commands: list[str]
+    fast: bool = False
+
+
+@dataclass
+class Result:
+    """What an experiment of one commit left: the values that it saved, and those that it reported."""
+
+    saved: dict[str, Leaf] = field(default_factory=dict)
+    reported: dict[str, Leaf] = field(default_factory=dict)
+
+
+def experiments() -> list[Experiment]:
+    """All of them; those that are `fast` take about a minute together."""
+    few = ("tpc", "bic", "slda")
+    found = [
+        Experiment(f"digits-5 {name}", [f"bench run digits-5 --learner {name} --out {{run}}"], name in few)
+        for name in LEARNERS
+    ]
+    corrected = "teach {model} {photos}/corrected"
+    found.append(Experiment("teach", [*LESSONS, *ANSWERS, corrected, *REMOVALS, *ANSWERS[1:]], fast=True))
+    found.append(Experiment("teach --quick", [f"{lesson} --quick" for lesson in LESSONS]))
+    for option in ("--learner tpc", "--learner slda", "--learner ncm", "--replay raw", "--replay none"):
+        first = f"{LESSONS[0]} {option}"
+        found.append(Experiment(f"teach {option}", [first, LESSONS[1], *ANSWERS[1:], *REMOVALS]))
+    even = ["teach {model} {photos}/even1", "teach {model} {photos}/even2"]
+    found.append(Experiment("teach even lessons", even))
+    return found
+
+
+def perform(experiment: Experiment, tree: Path, photos: Path, folder: Path) -> Result:
+    """Run the commands of an experiment with the sources of one commit, in a folder of its own."""
+    folder.mkdir(parents=True)
+    model, run = folder / "model", folder / "run"
+    test = " ".join(str(file) for file in sorted(photos.glob("test/*/*.png")) + sorted(photos.glob("strange/*/*")))
+    result = Result()
+    for number, command in enumerate(experiment.commands, 1):
+        arguments = command.format(model=model, run=run, photos=photos, test=test).split()
+        status, document = call(tree, [*arguments, "--json"], folder / "kept")
+        title = f"{number} {arguments[0]}"
+        result.reported[f"{title}/status"] = status
+        result.reported |= {f"{title}/{name}": value for name, value in flat(document)}
+    saved = read_run(run, folder / "kept") if run.exists() else read_model(model)
+    result.saved = {name: value for name, value in saved.items() if name.split("/")[0] not in IGNORED_PARTS}
+    return result
+
+
+def call(tree: Path, arguments: list[str], kept: Path) -> tuple[int, Any]:
+    """The exit status of a command and the document that it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "KEPT": str(kept)}
+    command = [sys.executable, "-c", KEEP_CHECKPOINT, *arguments]
+    done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True)
+    try:
+        return done.returncode, json.loads(done.stdout)
+    except ValueError:
+        raise SystemExit(f"{tree.name}: triphase {' '.join(arguments)} failed:\n{done.stderr}") from None
+
+
+def differences(old: Result, new: Result) -> list[Difference]:
+    """What is not the same under the new names, apart from what is never compared."""
+    found = []
+    for before, after in ((old.saved, new.saved), (old.reported, new.reported)):
+        found += compare(_compared(renamed(before, RENAMED)), after)
+    return found
+
+
+def _compared(values: dict[str, Leaf]) -> dict[str, Leaf]:
+    return {n: v for n, v in values.items() if not any(fnmatch(n, pattern) for pattern in IGNORED)}
+
+
+def explanation(experiment: Experiment, found: list[Difference]) -> str | None:
+    """The sentences that explain all differences, or None if there is one that nothing explains."""
+    sentences = {}
+    for one in found:
+        key = f"{experiment.name}: {one.name}"
+        matching = [sentence for pattern, sentence in EXPLAINED.items() if fnmatch(key, pattern)]
+        if not matching:
+            return None
+        sentences[matching[0]] = True
+    return " ".join(sentences)
+
+
+def row(experiment: Experiment, old: Result, new: Result) -> tuple[str, bool]:
+    """A line of the table, and whether nothing differs without an explanation."""
+    found = differences(old, new)
+    compared = len(_compared(renamed(old.saved, RENAMED))), len(_compared(renamed(old.reported, RENAMED)))
+    line = f"| {experiment.name} | {compared[0]} | {compared[1]} |"
+    if not found:
+        return f"{line} identical |", True
+    why = explanation(experiment, found)
+    first = found if why is None else found[:1]
+    told = "; ".join(f"`{one.name}` {one.what}" for one in first[:6])
+    more = f"; and {len(first) - 6} more" if len(first) > 6 else ""
+    return f"{line} {len(found)} differ: {told}{more}{f'. {why}' if why else ''} |", why is not None
+
+
+def main() -> None:
+    """Parse, run, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", help="commit to compare with")
+    parser.add_argument("new", help="commit to be compared")
+    parser.add_argument("--fast", action="store_true", help="three learners and one model: about a minute")
+    parser.add_argument("--match", default="", help="run the experiments whose name contains this")
+    parser.add_argument("--jobs", type=int, default=2, help="commands at a time")
+    options = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    chosen = [e for e in experiments() if options.match in e.name and (e.fast or not options.fast)]
+    with tempfile.TemporaryDirectory() as folder:
+        sys.exit(0 if run_all(chosen, options.old, options.new, Path(folder), options.jobs) else 1)
+
+
+def run_all(chosen: list[Experiment], old: str, new: str, folder: Path, jobs: int) -> bool:
+    """Print a row for each experiment; whether all is identical or explained."""
+    photos, fine = folder / "photos", True
+    make_photos(photos)
+    with _worktree(old, folder / "old") as first, _worktree(new, folder / "new") as second:
+        print(f"OLD {first}\nNEW {second}\n{platform.machine()}, OMP_NUM_THREADS={os.environ['OMP_NUM_THREADS']}\n")
+        print("| experiment | tensors and values saved | values reported | result |\n|---|---|---|---|", flush=True)
+        with ThreadPoolExecutor(jobs) as pool:
+            waiting = [
+                [
+                    pool.submit(
+                        perform, e, folder / side, photos, folder / "work" / side / e.name.replace(" ", "_")
+                    )
+                    for side in ("old", "new")
+                ]
+                for e in chosen
+            ]
+            for experiment, pair in zip(chosen, waiting, strict=True):
+                line, good = row(experiment, *(future.result() for future in pair))
+                print(line, flush=True)
+                fine &= good
+    return fine
+
+
+@contextmanager
+def _worktree(commit: str, folder: Path) -> Iterator[str]:
+    """A checkout of a commit in a folder of its own; gives the commit's short name."""
+    git("worktree", "add", "--quiet", "--detach", str(folder), commit)
+    try:
+        yield git("-C", str(folder), "log", "-1", "--format=%h (%s)")
+    finally:
+        git("worktree", "remove", "--force", str(folder))
+
+
+def git(*arguments: str) -> str:
+    """What git prints, run in the repository of this script."""
+    where = str(Path(__file__).resolve().parent)
+    return subprocess.run(
+        ["git", "-C", where, *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Finished runs as tables, figures and a page."""

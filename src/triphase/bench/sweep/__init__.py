@@ -1,0 +1,1 @@
+"""Many runs: hyper-parameter grids, ablations and the scheduler that executes them."""
