@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from triphase import SLDA, TPC, Anchored, Experience, Memory, Recipe
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import share
-from triphase.learners.anchored import standardised
+from triphase.learners.anchored import standardize
 from triphase.learners.protocol import Tick, ignore
 from triphase.maths import normalize_
 from triphase.models import build
@@ -59,7 +59,7 @@ class FromClosedForm(TPC):
         with torch.no_grad():
             said = self.anchor(z)
         seen = torch.isfinite(said[0]).nonzero().view(-1)
-        target = WEIGHT * standardised(said, set(seen.tolist()))[:, seen]
+        target = WEIGHT * standardize(said, set(seen.tolist()))[:, seen]
         ours = logits[:, seen].log_softmax(1)
         return self.weight * F.kl_div(ours, target.log_softmax(1), log_target=True, reduction="batchmean")
 
@@ -94,13 +94,13 @@ def learned(bench: Bench, recipe: Change, options: Change) -> Scores:
     learner = kind(model, Memory(bench.shape.memory), **options)
     helper = Anchored(copy.deepcopy(model), None)  # only its closed form learns
     if isinstance(learner, FromClosedForm):
-        learner.weight, learner.anchor = own["closed_form"], helper.anchor.logits
+        learner.weight, learner.anchor = own["closed_form"], helper.closed_form.logits
     mean: dict[str, Tensor] = {}
     scores = []
     for experience in bench.stream.experiences:
         now = replace(FIRST if experience.index == 1 else bench.shape.rest, **recipe)
         if own["closed_form"]:
-            helper.glance(experience, now)
+            helper.learn_quick(experience, now)
         learner.learn(experience, now)
         state = {k: v.clone() for k, v in model.state_dict().items() if not k.startswith("llf.")}
         mean = {k: torch.lerp(mean[k], v, own["averaged"]) if _may(k, mean, v) else v for k, v in state.items()}

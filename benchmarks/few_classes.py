@@ -13,16 +13,16 @@ import argparse
 from pathlib import Path
 
 import torch
+from detection_scores import auroc
 from torch import Tensor
 from torch.nn import functional as F
 
 from triphase import Anchored, Memory, class_incremental
-from triphase.app.ood import auroc
 from triphase.app.teach import recipe_for
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.streams import per_class, seeded_order
-from triphase.learners.anchored import WEIGHT, standardised
+from triphase.learners.anchored import CLOSED_FORM_WEIGHT, standardize
 from triphase.models import build
 
 TEMPERATURES = torch.logspace(-1.5, 3, 90).tolist()
@@ -30,12 +30,15 @@ TEMPERATURES = torch.logspace(-1.5, 3, 90).tolist()
 
 def scores(learner: Anchored, z: Tensor) -> dict[str, Tensor]:
     """What the members say, and their sum in both ways."""
-    assert learner.spreads is not None
-    members = [torch.cat([m.logits(part) for part in z.split(200)]) for m in (learner.tpc, learner.anchor)]
-    own = [standardised(said, learner.known) for said in members]
-    shared = [standardised(said, learner.known, s) for said, s in zip(members, learner.spreads, strict=True)]
+    assert learner.score_stds is not None
+    members = [torch.cat([m.logits(part) for part in z.split(200)]) for m in (learner.tpc, learner.closed_form)]
+    own = [standardize(said, learner.known) for said in members]
+    shared = [standardize(said, learner.known, s) for said, s in zip(members, learner.score_stds, strict=True)]
     found = {"TPC": members[0], "SLDA of every depth": members[1]}
-    return found | {"own spread": own[0] + WEIGHT * own[1], "one spread": shared[0] + WEIGHT * shared[1]}
+    return found | {
+        "own spread": own[0] + CLOSED_FORM_WEIGHT * own[1],
+        "one spread": shared[0] + CLOSED_FORM_WEIGHT * shared[1],
+    }
 
 
 def measured(said: Tensor, y: Tensor) -> tuple[float, float, float]:

@@ -33,8 +33,17 @@ EXPLAINED: dict[str, str] = {}
 
 # Names in OLD -> names in NEW, as regular expressions, in states and in reports.
 RENAMED: dict[str, str] = {
-    r"^course\b": "loop",
-    r"^(version \d+)/course\b": r"\1/loop",
+    r"\bcourse/": "loop/",
+    r"\bstatistics/n$": "statistics/counts",
+    r"\banchor_(csf|statistics)/": r"closed_form_\1/",
+    r"\bclosed_form_statistics/n$": "closed_form_statistics/counts",
+    r"\bahead/glanced$": "closed_form/quick_experience",
+    r"\bahead/known/": "closed_form/known/",
+    r"\bahead/spreads\b": "closed_form/score_stds",
+    r"\btaught/apart$": "taught/held_out",
+    r"\bapp/exemplar_right$": "app/exemplar_correct",
+    r"\bapp/estimated$": "app/covariance_reestimated",
+    r"\bteach/unlearned$": "teach/labels_mixed_up",
 }
 
 # Not compared: times, versions of software, folders, sentences, and options, which are an input.

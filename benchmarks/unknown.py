@@ -19,6 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from detection_scores import (
+    auroc,
+    cosine,
+    energy,
+    expected_calibration_error,
+    max_logit,
+    max_softmax,
+    nearest_neighbour,
+)
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -28,8 +37,9 @@ from triphase.data import sources
 from triphase.data.feature_cache import features, latents, unpack
 from triphase.data.images import Images
 from triphase.data.streams import class_incremental, per_class, seeded_order
-from triphase.learners.anchored import WEIGHT
+from triphase.learners.anchored import CLOSED_FORM_WEIGHT
 from triphase.learners.slda_depths import SHRINKAGE, Depths
+from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis
 from triphase.models import build
 
 TAUGHT, LESSONS, PER_CLASS, TESTED = 50, 5, 100, 50
@@ -114,11 +124,11 @@ def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
 
 def summed(seen: Seen, means: Tensor, precision: Tensor) -> Tensor:
     """The scores of both members together, as `Anchored` answers."""
-    return standardized(seen.logits) + WEIGHT * standardized(slda(seen.frozen, means, precision))
+    return standardized(seen.logits) + CLOSED_FORM_WEIGHT * standardized(slda(seen.frozen, means, precision))
 
 
 def scores(wanted: list[Seen], exemplars: Seen, closed: tuple[Tensor, Tensor], replayed: Seen) -> list[Scores]:
-    """Familiarity by each score, higher where an image looks like a class that was taught."""
+    """Each out-of-distribution score, higher where an image looks like a class that was taught."""
     temperature = calibration.fit_temperature(exemplars.logits, exemplars.y)
     means, precision = closed
     learned_means, learned_precision = statistics(replayed.learned, replayed.y)
@@ -126,18 +136,18 @@ def scores(wanted: list[Seen], exemplars: Seen, closed: tuple[Tensor, Tensor], r
     both = calibration.fit_temperature(summed(exemplars, *closed), exemplars.y)
     return [
         {
-            "max softmax, TPC": ood.max_softmax(seen.logits, temperature),
-            "max logit, TPC": ood.max_logit(seen.logits),
-            "energy, TPC": ood.energy(seen.logits, temperature),
-            "max softmax, TPC + SLDA": ood.max_softmax(summed(seen, *closed), both),
-            "energy, TPC + SLDA": ood.energy(summed(seen, *closed), both),
-            "cosine, SLDA": ood.cosine(seen.frozen, means),
-            "Mahalanobis, SLDA": ood.mahalanobis(seen.frozen @ white, means @ white),
-            "relative Mahalanobis, SLDA": ood.relative_mahalanobis(seen.frozen @ white, means @ white),
-            "relative Mahalanobis, memory": ood.relative_mahalanobis(
+            "max softmax, TPC": max_softmax(seen.logits, temperature),
+            "max logit, TPC": max_logit(seen.logits),
+            "energy, TPC": energy(seen.logits, temperature),
+            "max softmax, TPC + SLDA": max_softmax(summed(seen, *closed), both),
+            "energy, TPC + SLDA": energy(summed(seen, *closed), both),
+            "cosine, SLDA": cosine(seen.frozen, means),
+            "Mahalanobis, SLDA": mahalanobis(seen.frozen @ white, means @ white),
+            "relative Mahalanobis, SLDA": relative_mahalanobis(seen.frozen @ white, means @ white),
+            "relative Mahalanobis, memory": relative_mahalanobis(
                 seen.learned @ learned_white, learned_means @ learned_white
             ),
-            "nearest of memory": ood.nearest(seen.learned, replayed.learned),
+            "nearest of memory": nearest_neighbour(seen.learned, replayed.learned),
         }
         for seen in wanted
     ]
@@ -169,8 +179,8 @@ def calibration_errors(held: Tensor, y_held: Tensor, logits: Tensor, y: Tensor) 
     return {
         "accuracy": share(logits.argmax(1) == y),
         "temperature": temperature,
-        "ece_before": calibration.expected_calibration_error(logits.softmax(1), y),
-        "ece_after": calibration.expected_calibration_error((logits / temperature).softmax(1), y),
+        "ece_before": expected_calibration_error(logits.softmax(1), y),
+        "ece_after": expected_calibration_error((logits / temperature).softmax(1), y),
     }
 
 
@@ -182,7 +192,7 @@ def measure(y_held: Tensor, y: Tensor, held: Scores, tested: Scores) -> dict[str
         at = ood.threshold(held[name])
         at_moments = ood.threshold_from_moments(ood.moments(held[name], y_held, TAUGHT))
         found["scores"][name] = {
-            "auroc": ood.auroc(score[known], score[~known]),
+            "auroc": auroc(score[known], score[~known]),
             "known_accepted": share(score[known] >= at),
             "unknown_rejected": share(score[~known] < at),
             "known_accepted_by_moments": share(score[known] >= at_moments),
@@ -206,10 +216,10 @@ def draw(path: Path, tested: Scores, known: Tensor, threshold: float) -> None:
     """ROC curves of all scores, and the chosen one's histogram with its threshold."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     roc, histogram = figure.subplots(1, 2)
-    for name, score in sorted(tested.items(), key=lambda item: -ood.auroc(item[1][known], item[1][~known])):
+    for name, score in sorted(tested.items(), key=lambda item: -auroc(item[1][known], item[1][~known])):
         levels = score[~known].quantile(torch.linspace(1, 0, 200))
         kept = [share(score[known] >= level) for level in levels]
-        label = f"{name}: {ood.auroc(score[known], score[~known]):.3f}"
+        label = f"{name}: {auroc(score[known], score[~known]):.3f}"
         roc.plot(torch.linspace(0, 1, 200), kept, label=label, lw=2.5 if name == CHOSEN else 1)
     roc.plot([0, 1], [0, 1], color="grey", lw=0.5)
     roc.set(

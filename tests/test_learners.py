@@ -99,9 +99,9 @@ class Amnesiac(NCM):
     """A closed form that keeps its sums out of what it loads."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        sums, n = self.sums, self.n
+        sums, counts = self.sums, self.counts
         super().load_state_dict(state)
-        self.sums, self.n = sums, n
+        self.sums, self.counts = sums, counts
 
 
 class Gambler(NCM):

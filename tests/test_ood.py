@@ -29,17 +29,6 @@ def test_scores_from_logits_ignore_classes_never_seen(case: tuple[int, int, int]
     assert ((soft > -1e-4) & (soft < temperature * math.log(logits.shape[1]) + 1e-4)).all()
 
 
-def test_mahalanobis_is_the_distance_to_the_nearest_mean() -> None:
-    random = generator(0, "features")
-    f, means = (torch.randn(n, 4, generator=random, dtype=torch.float64) for n in (6, 3))
-    expected = [[-float((x - m) @ (x - m)) for m in means] for x in f]
-    found = ood.mahalanobis(f + 1000, means + 1000)
-    assert found.tolist() == pytest.approx([max(row) for row in expected], rel=1e-6)
-    relative = ood.relative_mahalanobis(f + 1000, means + 1000)
-    to_all = ood.mahalanobis(f, means.mean(0, keepdim=True))
-    assert relative.tolist() == pytest.approx((found - to_all).tolist(), rel=1e-6)
-
-
 def test_nearest_looks_at_the_kth_of_what_is_stored() -> None:
     stored = torch.tensor([[1.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])
     query = torch.tensor([[2.0, 0.0]])

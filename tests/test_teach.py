@@ -29,6 +29,7 @@ from triphase.app.evaluation import Measured
 from triphase.app.model import Model
 from triphase.app.scan import scan
 from triphase.app.store.versions import Store
+from triphase.checkpoint import Checkpoint
 from triphase.cli import main
 from triphase.cli.progress import Progress
 from triphase.data.feature_cache import Budget, features
@@ -37,7 +38,6 @@ from triphase.data.streams import Experience
 from triphase.errors import CannotWrite, CorruptState
 from triphase.learners import SLDA
 from triphase.randomness import generator
-from triphase.state import Checkpoint
 
 SMALL = ("--backbone", "small_cnn", "--image-size", "8", "--memory", "120")
 COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200), "yellow": (200, 200, 40)}
@@ -144,7 +144,7 @@ def assert_same_state(model: Path, other: Path) -> None:
 
 
 def versions(model: Path) -> list[int]:
-    return Store(model).numbers()
+    return Store(model).version_numbers()
 
 
 # --- lessons ----------------------------------------------------------------------------------------------------
@@ -565,7 +565,7 @@ def assert_unknown(model: Path, gone: str, number: int | None = None) -> None:
     names = state["app"]["names"]
     assert gone not in names and f'"{gone}"' not in json.dumps(version.info)
     n = len(names)
-    assert len(state["anchor_statistics"]["n"]) == len(state["anchor_statistics"]["sums"]) == n
+    assert len(state["closed_form_statistics"]["counts"]) == len(state["closed_form_statistics"]["sums"]) == n
     assert len(state["head"]["weight"]) <= n
     assert set(state["memory"]["columns"]["y"].tolist()) <= set(range(n))
     assert set(state["memory"]["columns"]["id"].tolist()) <= set(state["taught"]["ids"].tolist())
@@ -712,7 +712,7 @@ def test_photos_can_be_untaught_after_a_class_was_forgotten(world: World, tmp_pa
             done("unteach", model, tmp_path / "some" / model.name)
             closed = Model.from_state(Store(model).load()[0]).closed
             assert isinstance(closed, SLDA)
-            between = float((closed.means.square().sum(1) * closed.n).sum())
+            between = float((closed.means.square().sum(1) * closed.counts).sum())
             assert float(closed.products.trace()) >= between * (1 - 1e-9), "a spread is never negative"
             done("predict", model, some / "9.png")  # it hung once
 
@@ -889,7 +889,7 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
     state, _ = Store(world.base).load()
     assert len(state["memory"]["columns"]["id"]) == 27
     held_out = int((state["memory"]["columns"]["split"] == 1).sum())
-    assert float(state["anchor_statistics"]["n"].sum()) == 27 - held_out, "exemplars are in no statistic"
+    assert float(state["closed_form_statistics"]["counts"].sum()) == 27 - held_out, "exemplars are in no statistic"
     again = triphase("unteach", world.base, wrong)  # also a folder without class folders
     assert again.status == 1 and "nothing to take back" in again.err
     single, torn = world.one / "blue" / "1.png", wrong / "torn.png"

@@ -19,8 +19,7 @@ from triphase.data.memory import HELD_OUT, TRAIN, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
-from triphase.learners import SLDA, Anchored, Learner
-from triphase.learners.frozen import scores
+from triphase.learners import SLDA, ClosedForm, QuickLearner, Teachable
 from triphase.learners.protocol import Tick, ignore
 from triphase.models import SplitClassifier, build
 from triphase.randomness import keys
@@ -59,7 +58,7 @@ class Model:
         self.memory = self._make_memory()
         takes_memory = options.learner in ("anchored", "tpc")
         make = LEARNERS[options.learner]
-        self.learner: Learner = make(self.network, self.memory if takes_memory else None, seed=options.seed)
+        self.learner: Teachable = make(self.network, self.memory if takes_memory else None, seed=options.seed)
         self._remembers = takes_memory
         self.names: list[str] = []
         self.lessons = 0
@@ -129,8 +128,8 @@ class Model:
 
     def glance(self, experience: Experience, names: Sequence[str], recipe: Recipe) -> None:
         """Learn a lesson by closed form alone, in seconds; `learn` does the rest."""
-        assert isinstance(self.learner, Anchored), "the other learners have one speed"
-        self.learner.glance(experience, recipe)
+        assert isinstance(self.learner, QuickLearner), "the other learners have one speed"
+        self.learner.learn_quick(experience, recipe)
         self.names = list(names)
         self.pending = _labelled(experience.images)
         moments = self.moments
@@ -157,20 +156,19 @@ class Model:
     def look(self, z: Tensor, f: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scores (n, classes) of packed latents, and how near they are to what discriminant analysis counted.
 
-        The second, (n, 2), are the two distances of `_nearness`; (n, 0) with learners that have none. f are the
+        The second, (n, 2), are the closed form's distances; (n, 0) with learners that have none. f are the
         features that discriminant analysis sees, where they are known.
         """
         closed = self.closed
         if not isinstance(closed, SLDA):
             parts = [self.learner.logits(unpack(some.float())).cpu() for some in z.split(BATCH)]
             return torch.cat(parts)[:, : len(self.names)], torch.empty(len(z), 0)
-        parts, nearness, means = [], [], _whitened_means(closed)
-        assert isinstance(self.learner, SLDA | Anchored)
+        parts, nearness = [], []
         for start in range(0, len(z), BATCH):
             whole = unpack(z[start : start + BATCH].float())
-            seen = scores(closed.model, whole) if f is None else f[start : start + BATCH].to(closed.model.device)
+            seen = closed.features(whole) if f is None else f[start : start + BATCH].to(closed.model.device)
             parts.append(self.learner.logits(whole, seen).cpu())  # both members and the distances need it
-            nearness.append(_nearness(closed.whiten(seen.cpu()), means))
+            nearness.append(closed.distances(seen))
         return torch.cat(parts)[:, : len(self.names)], torch.cat(nearness)
 
     def answered(self, ids: Tensor, z: Callable[[Tensor], Tensor]) -> Tensor:
@@ -193,9 +191,9 @@ class Model:
         return nearness if nearness.shape[1] else ood.max_logit(logits).unsqueeze(1)
 
     @property
-    def closed(self) -> Learner:
-        """The member without gradient, or the only one."""
-        return self.learner.anchor if isinstance(self.learner, Anchored) else self.learner
+    def closed(self) -> ClosedForm | None:
+        """The member in closed form, if there is one."""
+        return self.learner.closed_form
 
     def _trust(self, experience: Experience) -> None:
         """Fit temperature and thresholds to the exemplars, or thresholds to aggregates where none are kept."""
@@ -218,9 +216,9 @@ class Model:
         if not isinstance(closed, SLDA):
             return self._familiarity(*self.look(z)), y
         f = features(closed.model, z.float().unsqueeze(1))[:, 0]
-        found, scored = torch.empty(len(y), 2, dtype=torch.float64), closed.n[y] > 1
+        found, scored = torch.empty(len(y), 2, dtype=torch.float64), closed.counts[y] > 1
         for rows, others in _left_out(closed, f, y, scored, FOLDS):
-            found[rows] = _nearness(others.whiten(f[rows]), _whitened_means(others))
+            found[rows] = others.distances(f[rows])
         return found[scored], y[scored]
 
     def foretold(self, images: Images) -> tuple[Tensor, Tensor]:
@@ -229,7 +227,7 @@ class Model:
         Only of classes that it knows enough photos of to be without half of those; none with other learners.
         """
         closed, y = self.closed, images.labels
-        scored = closed.n[y] >= ENOUGH if isinstance(closed, SLDA) else torch.zeros(len(y), dtype=torch.bool)
+        scored = closed.counts[y] >= ENOUGH if isinstance(closed, SLDA) else torch.zeros(len(y), dtype=torch.bool)
         found = torch.empty(len(y), len(self.names))
         if isinstance(closed, SLDA) and bool(scored.any()):
             z = latents(self.network, images)
@@ -434,16 +432,6 @@ def _left_out(closed: SLDA, f: Tensor, y: Tensor, scored: Tensor, folds: int) ->
     for k in fold[scored].unique().tolist():
         rows = scored & (fold == k)
         yield rows, closed.without(f[rows], y[rows])
-
-
-def _whitened_means(closed: SLDA) -> Tensor:
-    return closed.whiten(closed.means[closed.n > 0])
-
-
-def _nearness(f: Tensor, means: Tensor) -> Tensor:
-    """(n, 2): minus the squared distances to the nearest class mean, relative to the mean of all and absolute."""
-    near, far = ood.relative_mahalanobis(f, means), ood.mahalanobis(f, means)
-    return torch.stack([near.double(), far.double()], 1)
 
 
 def _rows(ids: Tensor, wanted: Tensor) -> Tensor:

@@ -38,28 +38,6 @@ def cosine(features: Tensor, means: Tensor) -> Tensor:
     return (F.normalize(features, dim=1) @ F.normalize(means, dim=1).T).amax(1)
 
 
-def mahalanobis(features: Tensor, means: Tensor) -> Tensor:
-    """(n,): minus the squared distance to the nearest class mean, of whitened features (`SLDA.whiten`).
-
-    >>> mahalanobis(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
-    tensor([-4.])
-    """
-    f, m = _centred(features, means)
-    return -(f.square().sum(1, keepdim=True) - 2 * f @ m.T + m.square().sum(1)).amin(1)
-
-
-def relative_mahalanobis(features: Tensor, means: Tensor) -> Tensor:
-    """(n,): how much nearer, in squared distance, features are to a class mean than to the mean of all classes.
-
-    What makes an image unusual in itself lengthens both distances and cancels (after Ren et al., 2021).
-
-    >>> relative_mahalanobis(torch.tensor([[1.0, 9.0]]), torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))
-    tensor([1.])
-    """
-    f, m = _centred(features, means)
-    return (2 * f @ m.T - m.square().sum(1)).amax(1)
-
-
 def nearest(features: Tensor, stored: Tensor, k: int = 1) -> Tensor:
     """(n,): the cosine between features (n, D) and the k-th nearest of some stored ones (m, D)."""
     likeness = F.normalize(features, dim=1) @ F.normalize(stored, dim=1).T
@@ -174,12 +152,6 @@ def auroc(known: Tensor, unknown: Tensor) -> float:
 def exact(tensor: Tensor) -> Tensor:
     """In double precision, off the graph."""
     return tensor.detach().cpu().double()
-
-
-def _centred(features: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
-    """Both around the mean of all classes, where squares are small and differences exact."""
-    centre = means.mean(0)
-    return features - centre, means - centre
 
 
 def _parts(of: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -5,18 +5,15 @@ What csf learned from them cannot be taken out of its weights.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import nn
 
 from triphase.app import ood
 from triphase.app.model import Model
-from triphase.data.feature_cache import features, latents
+from triphase.data.feature_cache import features, latents, unpack
 from triphase.data.images import Images
 from triphase.data.memory import TRAIN
-from triphase.learners import NCM, SLDA, Anchored
-from triphase.learners.anchored import some
+from triphase.learners import SLDA
+from triphase.learners.anchored import evenly_spaced
 
 
 def forget(model: Model, name: str) -> None:
@@ -41,10 +38,10 @@ def unteach(model: Model, images: Images) -> int:
     counted = torch.tensor([id_ not in model.apart for id_ in ids.tolist()])
     model.apart -= set(ids.tolist())
     closed = model.closed
-    if isinstance(closed, (SLDA, NCM)) and bool(counted.any()):
+    if closed is not None and bool(counted.any()):
         z = latents(model.network, images.select(rows[counted]))
-        f = features(closed.model, z.unsqueeze(1))[:, 0]
-        closed.add(f, labels[counted], weight=-1.0)
+        f = features(closed.feature_model, z.unsqueeze(1))[:, 0]
+        closed.remove(f, labels[counted])
     if model.memory is not None:
         model.memory.discard(ids)
     model.moments = [ood.fewer(m, labels) for m in model.moments]
@@ -69,7 +66,7 @@ def _take_out(model: Model, name: str) -> None:
     model.apart &= model.taught.keys()
     if model.memory is not None:
         model.memory.forget(gone)
-    _drop_rows(model, stays)
+    model.learner.drop_class(gone)
     _rebuild_spread(model)
     model.moments = [
         ood.Moments(**{key: part[[c for c in stays if c < len(m.n)]] for key, part in vars(m).items()})
@@ -77,28 +74,11 @@ def _take_out(model: Model, name: str) -> None:
     ]
 
 
-def _drop_rows(model: Model, stays: list[int]) -> None:
-    """Keep some rows of whatever has one per class, and renumber."""
-    head = model.network.head
-    rows = [label for label in stays if label < len(head.weight)]  # TPC has none for what was glanced at
-    head.weight = nn.Parameter(head.weight.detach()[rows].clone(), requires_grad=head.weight.requires_grad)
-    head.out_features = len(rows)
-    members: list[Any] = [model.learner]
-    if isinstance(model.learner, Anchored):
-        members = [model.learner.tpc, model.learner.anchor]
-        still = model.learner.still.head
-        still.weight, still.out_features = nn.Parameter(still.weight.detach()[: len(stays)]), len(stays)
-    for member in members:
-        member.known = {new for new, label in enumerate(stays) if label in member.known}
-        if isinstance(member, (SLDA, NCM)):
-            member.sums, member.n = member.sums[stays], member.n[stays]
-
-
 def _measure(model: Model) -> None:
-    """The members' scores lie otherwise apart where classes are gone; few classes are standardised by that."""
+    """Let the learner refit its scale of scores on stored samples."""
     slots = model.memory.slots(TRAIN) if model.memory is not None else torch.empty(0)
-    if isinstance(model.learner, Anchored) and model.learner.tpc.known and len(slots):
-        model.learner.measure(model.latents_of(model.stored(slots[some(len(slots))])).float())
+    if len(slots):
+        model.learner.rescale(unpack(model.latents_of(model.stored(slots[evenly_spaced(len(slots))])).float()))
 
 
 def _rebuild_spread(model: Model) -> None:
@@ -111,6 +91,6 @@ def _rebuild_spread(model: Model) -> None:
     if model.memory is not None and len(slots):
         f = features(closed.model, model.latents_of(model.stored(slots)).float().unsqueeze(1))[:, 0]
         y = model.memory["y"][slots]
-    closed.rebuild(f, y)
+    closed.reestimate(f, y)
     model.estimated = True
     model.moments, model.thresholds = [], []  # they belong to the spread of before

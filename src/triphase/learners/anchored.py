@@ -1,11 +1,11 @@
-"""TPC anchored in a closed form: the recipe for practitioners.
+"""TPC and a closed form together: the recipe for practitioners.
 
-Two members look at every image. TPC adapts csf and head to what arrives, and forgets a little. Streaming linear
-discriminant analysis on the network as it was before anything was taught keeps what it has counted, and does not
+Two members score every image. TPC adapts csf and head to what arrives, and forgets a little. Streaming linear
+discriminant analysis on the network as it was before the first experience keeps what it has counted, and does not
 adapt; it reads csf at every depth, because the last features of a pre-trained network are made for other classes.
-Their scores, each standardised over the classes seen, are summed; where there are few classes, whose scores say
-little about their own spread, all images share one. Both members share llf; the second costs one more pass through
-csf. benchmarks/results/recipe.md has the measurements that chose each part.
+The members' scores, each standardised over the classes seen, are summed. With few classes, an image's own scores
+give no reliable standard deviation, so all images share one. Both members share llf; the second costs one more pass
+through csf. benchmarks/results/recipe.md has the measurements that chose each part.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from triphase.learners.tpc import TPC
 from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier, linear_head
 
-WEIGHT = 7.0  # of SLDA's scores beside TPC's
-FEW = 10  # classes: below, each image's own scores are too few to be standardised by (of two, only the sign stays)
-SAMPLES = 64  # of a lesson, by which the spread of scores is measured
+CLOSED_FORM_WEIGHT = 7.0  # of the closed form's scores beside TPC's
+FEW_CLASSES = 10  # below, an image's own scores are too few for a standard deviation (of two, only the sign stays)
+N_SCALE_SAMPLES = 64  # images by which the standard deviation of the scores is measured
 
 
 class Anchored:
@@ -49,93 +49,106 @@ class Anchored:
     ) -> None:
         self.model, self.memory, self.pretrained = model, memory, pretrained
         self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained)
-        self.depths = Depths(copy.deepcopy(model.csf), widest=2 * model.n_features)
-        head = linear_head(model.n_features, model.n_classes).to(model.device)  # of no use: SLDA has its own
-        self.still = SplitClassifier(model.llf, self.depths, head)  # never learns after E_1
-        learn_blocks(self.still, llf=False, csf=False)
-        self.anchor = SLDA(self.still, seed=seed, shrinkage=SHRINKAGE)
-        self.glanced = 0  # index of the experience that the anchor has learned and TPC has not
-        self.spreads: tuple[float, float] | None = None  # of TPC's and of the anchor's scores, in the last lesson
-        self.settings = {**self.tpc.settings, "learner": "anchored", "weight": WEIGHT, "shrinkage": SHRINKAGE}
+        widest = 2 * model.n_features
+        self.depths = Depths(copy.deepcopy(model.csf), widest=widest)
+        head = linear_head(widest, model.n_classes).to(model.device)  # unused: SLDA scores features by itself
+        self.frozen_model = SplitClassifier(model.llf, self.depths, head)  # its csf never learns after E_1
+        learn_blocks(self.frozen_model, llf=False, csf=False)
+        self.closed_form = SLDA(self.frozen_model, seed=seed, shrinkage=SHRINKAGE)
+        self.quick_experience = 0  # index of the experience that the closed form has learned and TPC has not
+        self.score_stds: tuple[float, float] | None = None  # of TPC's and the closed form's scores
+        self.settings = {**self.tpc.settings, "learner": "anchored"}
+        self.settings |= {"weight": CLOSED_FORM_WEIGHT, "shrinkage": SHRINKAGE}
 
     @property
     def known(self) -> set[int]:
         """The classes seen so far."""
-        return self.anchor.known if self.glanced else self.tpc.known
+        return self.closed_form.known if self.quick_experience else self.tpc.known
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
-        """TPC's three phases, then one pass for the anchor."""
+        """TPC's three phases, then one pass for the closed form."""
         if not self.known and not self.pretrained:
             self.tpc.learn(experience, recipe, tick)
             self.depths.csf.load_state_dict(self.model.csf.state_dict())
-            self.glance(experience, recipe)
-            self._measure(experience.training)
+            self.learn_quick(experience, recipe)
+            self._fit_score_stds(experience.training)
         else:
             with recalling():  # both members see the same latents
                 self.tpc.learn(experience, recipe, tick)
-                self.glance(experience, recipe)
-                self._measure(experience.training)
-        self.glanced = 0
+                self.learn_quick(experience, recipe)
+                self._fit_score_stds(experience.training)
+        self.quick_experience = 0
 
-    def glance(self, experience: Experience, recipe: Recipe) -> None:
-        """The anchor's part alone, in seconds; it answers alone until `learn` has done the rest."""
-        if self.glanced != experience.index:
-            self.anchor.learn(experience, recipe)
-            self.glanced = experience.index
+    def learn_quick(self, experience: Experience, recipe: Recipe) -> None:
+        """The closed form's part, in seconds; it answers alone until `learn` has done the rest."""
+        if self.quick_experience != experience.index:
+            self.closed_form.learn(experience, recipe)
+            self.quick_experience = experience.index
 
     def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
-        """The sum of both members' standardised scores; f are the features of `still`, where they are known."""
-        if self.glanced:
-            return self.anchor.logits(z, f)
-        ours, theirs = self.spreads if self.spreads and len(self.known) < FEW else (None, None)
-        anchor = standardised(self.anchor.logits(z, f), self.known, theirs)
-        return standardised(self.tpc.logits(z), self.known, ours) + WEIGHT * anchor
+        """The sum of both members' standardised scores; f are the closed form's features of z, if known."""
+        closed = self.closed_form.logits(z, f)
+        if self.quick_experience:
+            return closed
+        few = len(self.known) < FEW_CLASSES
+        tpc_std, closed_std = self.score_stds if few and self.score_stds else (None, None)
+        closed = standardize(closed, self.known, closed_std)
+        return standardize(self.tpc.logits(z), self.known, tpc_std) + CLOSED_FORM_WEIGHT * closed
+
+    def drop_class(self, label: int) -> None:
+        """Forget a class; later labels move down by one. What csf learned from it stays in csf."""
+        self.tpc.drop_class(label)
+        self.closed_form.drop_class(label)
+
+    def rescale(self, z: Tensor) -> None:
+        """Measure the standard deviation of the scores anew: it is another one when classes are gone."""
+        if self.tpc.known:
+            self.fit_score_stds(z)
+
+    def fit_score_stds(self, z: Tensor) -> None:
+        """Measure the mean standard deviation of each member's scores, over latents z."""
+        seen = sorted(self.tpc.known)
+        stds = [member.logits(z)[:, seen].std(1, correction=0) for member in (self.tpc, self.closed_form)]
+        self.score_stds = float(stds[0].mean()), float(stds[1].mean())
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
-        anchor = self.anchor.state_dict()
-        own = {f"anchor_{name}": anchor[name] for name in ("csf", "statistics")}
-        own["ahead"] = {"glanced": self.glanced, "known": sorted(self.anchor.known), "spreads": self.spreads}
+        closed = self.closed_form.state_dict()
+        own: dict[str, Any] = {f"closed_form_{name}": closed[name] for name in ("csf", "statistics")}
+        own["closed_form"] = {"known": closed["known"], "score_stds": self.score_stds}
+        own["closed_form"] |= {"quick_experience": self.quick_experience}
         return {**self.tpc.state_dict(), **own, "settings": self.settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.tpc.load_state_dict(state)
-        now = self.anchor.state_dict()
-        saved = {name: state.get(f"anchor_{name}", part) for name, part in now.items()}
-        head = {"weight": now["head"]["weight"].new_zeros(self.model.n_classes, self.model.n_features)}
-        known = state["ahead"]["known"]
-        self.anchor.load_state_dict(saved | {"llf": state["llf"], "head": head, "known": known})
-        self.glanced = state["ahead"]["glanced"]
-        spreads = state["ahead"].get("spreads")  # older states have none
-        self.spreads = tuple(spreads) if spreads else None
+        now = self.closed_form.state_dict()
+        saved = {name: state.get(f"closed_form_{name}", part) for name, part in now.items()}
+        head = {"weight": now["head"]["weight"].new_zeros(self.model.n_classes, self.frozen_model.n_features)}
+        own = state["closed_form"]
+        self.closed_form.load_state_dict(saved | {"llf": state["llf"], "head": head, "known": own["known"]})
+        self.quick_experience = own["quick_experience"]
+        self.score_stds = tuple(own["score_stds"]) if own["score_stds"] else None
 
-    def _measure(self, images: Images) -> None:
-        """Measure on a lesson, where that is asked for; a model that is cut down measures on what it has stored."""
-        if len(images) and (len(self.tpc.known) < FEW or self.memory is None):
-            self.measure(latents(self.model, images.select(some(len(images)))))
-
-    def measure(self, z: Tensor) -> None:
-        """How far the members' scores lie apart, by some packed latents."""
-        z = unpack(z)
-        seen = sorted(self.tpc.known)
-        ours, theirs = (member.logits(z)[:, seen].std(1, correction=0) for member in (self.tpc, self.anchor))
-        self.spreads = float(ours.mean()), float(theirs.mean())
+    def _fit_score_stds(self, images: Images) -> None:
+        """Measure on an experience where the stds are needed; otherwise `rescale` measures on stored samples."""
+        if len(images) and (len(self.tpc.known) < FEW_CLASSES or self.memory is None):
+            self.fit_score_stds(unpack(latents(self.model, images.select(evenly_spaced(len(images))))))
 
 
-def some(n: int) -> Tensor:
-    """As many of n rows as are measured, evenly spread."""
-    return torch.linspace(0, n - 1, min(SAMPLES, n)).long()
+def evenly_spaced(n: int) -> Tensor:
+    """At most N_SCALE_SAMPLES of n rows."""
+    return torch.linspace(0, n - 1, min(N_SCALE_SAMPLES, n)).long()
 
 
-def standardised(logits: Tensor, seen: set[int], spread: float | None = None) -> Tensor:
+def standardize(logits: Tensor, seen: set[int], std: float | None = None) -> Tensor:
     """Mean 0 and standard deviation 1 over the classes seen, image by image; -inf stays for the others.
 
-    With a `spread`, scores are divided by that one in place of each image's own.
+    With `std`, scores are divided by it in place of each image's own standard deviation.
     """
     columns = class_rows(seen, logits)
     scores = logits[:, columns]
     centred = scores - scores.mean(1, keepdim=True)
     own = centred.std(1, keepdim=True, correction=0)
-    divisor = (own if spread is None else torch.full_like(own, spread)).clamp(min=1e-12)
+    divisor = (own if std is None else torch.full_like(own, std)).clamp(min=1e-12)
     return logits.index_copy(1, columns, centred / divisor)

@@ -16,7 +16,7 @@ from triphase.learners.training import TrainingLoop
 from triphase.models import SplitClassifier
 
 
-def settle(
+def freeze_backbone(
     model: SplitClassifier,
     loop: TrainingLoop,
     experience: Experience,
@@ -41,13 +41,13 @@ def settle(
     learn_blocks(model, llf=False, csf=False)
 
 
-def extract(model: SplitClassifier, images: Images) -> Tensor:
+def extract_features(model: SplitClassifier, images: Images) -> Tensor:
     """(n, D): csf(llf(x)) of images without augmentation."""
     with evaluating(model):
         return features(model, latents(model, images).unsqueeze(1))[:, 0]
 
 
-def scores(model: SplitClassifier, z: Tensor) -> Tensor:
+def latent_features(model: SplitClassifier, z: Tensor) -> Tensor:
     """(n, D): csf of latents, as `logits` gets them."""
     with evaluating(model), torch.no_grad():
         return model.features(z.to(model.device).float())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -11,11 +12,11 @@ from torch.nn import functional as F
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.frozen import extract, scores, settle
+from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
 from triphase.learners.protocol import Tick, ignore, learn_blocks, only
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.training import TrainingLoop, drop_label, learner_state, load_learner_state
 from triphase.models import SplitClassifier
-from triphase.models.split import longer
+from triphase.models.split import drop_row, longer
 
 
 class NCM:
@@ -34,38 +35,92 @@ class NCM:
         self.known: set[int] = set()
         self.loop = TrainingLoop()
         self.sums = torch.zeros(model.n_classes, model.n_features)
-        self.n = torch.zeros(model.n_classes)
+        self.counts = torch.zeros(model.n_classes)
+
+    @property
+    def closed_form(self) -> NCM:
+        """Itself: every answer is in closed form."""
+        return self
+
+    @property
+    def feature_model(self) -> SplitClassifier:
+        """The model whose csf computes the features."""
+        return self.model
+
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return self.model.n_features
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Add the features to the sums of their classes."""
         model, images = self.model, experience.training
         train = not self.known and not self.pretrained
-        settle(model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
-        self.add(extract(model, images), images.labels)
-        model.grow(len(self.n))
+        freeze_backbone(model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
+        self.add(extract_features(model, images), images.labels)
+        model.grow(len(self.counts))
         self.known |= set(experience.classes)
         self.loop.finish()
 
-    def add(self, f: Tensor, y: Tensor, weight: float = 1.0) -> None:
-        """Count features (n, D) of classes y; a weight of -1 takes them out again."""
-        n = max(len(self.n), self.model.n_classes, int(y.max()) + 1)
-        self.sums = longer(self.sums, n).index_add(0, y, F.normalize(f), alpha=weight)
-        self.n = longer(self.n, n).index_add(0, y, torch.ones(len(y)), alpha=weight)
+    def add(self, f: Tensor, y: Tensor) -> None:
+        """Count features (n, D) of classes y."""
+        self._count(f, y, 1.0)
 
-    def logits(self, z: Tensor) -> Tensor:
-        """Minus the squared distance to each class mean, up to what all classes share."""
-        f = F.normalize(scores(self.model, z))
+    def remove(self, f: Tensor, y: Tensor) -> None:
+        """Take features (n, D) of classes y out of the sums again."""
+        self._count(f, y, -1.0)
+
+    def without(self, f: Tensor, y: Tensor) -> NCM:
+        """A copy that has not counted these features."""
+        other = copy.copy(self)  # sums are replaced, never changed in place
+        other.remove(f, y)
+        return other
+
+    def drop_class(self, label: int) -> None:
+        """Forget a class; later labels move down by one."""
+        self.model.drop_class(label)
+        self.sums, self.counts = drop_row(self.sums, label), drop_row(self.counts, label)
+        self.known = drop_label(self.known, label)
+
+    def reestimate(self, f: Tensor, y: Tensor) -> None:
+        """Nothing to do: the classes share nothing."""
+
+    def rescale(self, z: Tensor) -> None:
+        """Nothing to do: the scores have no scale that was fitted."""
+
+    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
+        """Scores of latents; f are their features, if the caller has them."""
+        return self.scores(self.features(z) if f is None else f)
+
+    def features(self, z: Tensor) -> Tensor:
+        """(n, D): csf of latents."""
+        return latent_features(self.model, z)
+
+    def scores(self, f: Tensor) -> Tensor:
+        """(n, n_classes): cosines between features and class means; -inf for classes never seen.
+
+        Among vectors of length 1 the largest cosine belongs to the nearest mean.
+        """
         means = F.normalize(self.sums).to(f)
-        return only(self.known, f @ means.T)
+        return only(self.known, F.normalize(f) @ means.T)
+
+    def distances(self, f: Tensor) -> Tensor:
+        """(n, 0): class means alone give no out-of-distribution score."""
+        return torch.empty(len(f), 0, dtype=torch.float64)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
         state = learner_state(self.settings, self.model, None, self.known, self.loop)
-        return state | {"statistics": {"sums": self.sums, "n": self.n}}
+        return state | {"statistics": {"sums": self.sums, "counts": self.counts}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, None, self.loop)
         if self.known:
             learn_blocks(self.model, llf=False, csf=False)
-        self.sums, self.n = state["statistics"]["sums"], state["statistics"]["n"]
+        self.sums, self.counts = state["statistics"]["sums"], state["statistics"]["counts"]
+
+    def _count(self, f: Tensor, y: Tensor, weight: float) -> None:
+        n = max(len(self.counts), self.model.n_classes, int(y.max()) + 1)
+        self.sums = longer(self.sums, n).index_add(0, y, F.normalize(f), alpha=weight)
+        self.counts = longer(self.counts, n).index_add(0, y, torch.ones(len(y)), alpha=weight)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -53,6 +53,82 @@ class Learner(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a saved state."""
+
+
+class ClosedForm(Protocol):
+    """Class statistics over features of a frozen network: what was counted can be removed exactly."""
+
+    @property
+    def feature_model(self) -> SplitClassifier:
+        """The model whose csf computes the features."""
+
+    @property
+    def known(self) -> set[int]:
+        """The classes seen so far."""
+
+    @property
+    def counts(self) -> Tensor:
+        """(n_classes,): how many images of each class are counted."""
+
+    @property
+    def n_features(self) -> int:
+        """D; before the first features, the most that it can be."""
+
+    def features(self, z: Tensor) -> Tensor:
+        """(n, D): features of latents z."""
+
+    def scores(self, f: Tensor) -> Tensor:
+        """(n, n_classes): scores of features; -inf for classes never seen."""
+
+    def distances(self, f: Tensor) -> Tensor:
+        """(n, k) float64: out-of-distribution scores, higher where f is more like what was taught; k may be 0."""
+
+    def remove(self, f: Tensor, y: Tensor) -> None:
+        """Take features (n, D) of classes y out of the statistics again."""
+
+    def without(self, f: Tensor, y: Tensor) -> ClosedForm:
+        """A copy that has not counted these features."""
+
+    def drop_class(self, label: int) -> None:
+        """Forget a class; later labels move down by one."""
+
+    def reestimate(self, f: Tensor, y: Tensor) -> None:
+        """Estimate anew, from samples, what all classes share."""
+
+
+class Teachable(Learner, Protocol):
+    """A learner that the app can teach and from which it can remove classes and photos."""
+
+    @property
+    def memory(self) -> Memory | None:
+        """The replay memory that it fills, if it uses one."""
+
+    @property
+    def known(self) -> set[int]:
+        """The classes seen so far."""
+
+    @property
+    def closed_form(self) -> ClosedForm | None:
+        """The member that counts in closed form, if there is one."""
+
+    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
+        """As in Learner; f are the closed form's features of z, if the caller has them."""
+
+    def drop_class(self, label: int) -> None:
+        """Forget a class; later labels move down by one."""
+
+    def rescale(self, z: Tensor) -> None:
+        """Refit what the scores are scaled by, after a removal, on latents z of stored samples."""
+
+
+@runtime_checkable
+class QuickLearner(Protocol):
+    """A learner that can answer about an experience before it has learned it in full."""
+
+    quick_experience: int  # index of the experience that is learned quickly and not yet in full; 0: none
+
+    def learn_quick(self, experience: Experience, recipe: Recipe) -> None:
+        """Learn an experience in seconds; `learn` does the rest."""
 
 
 def ignore(step: Step) -> None:

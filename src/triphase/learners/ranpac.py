@@ -17,7 +17,7 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
-from triphase.learners.frozen import extract, scores, settle
+from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
 from triphase.learners.protocol import Tick, ignore, learn_blocks, only
 from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.models import SplitClassifier
@@ -30,7 +30,10 @@ ENOUGH = 500  # images from which on the ridge stays as it was chosen
 
 
 class RanPAC:
-    """Scores are h W with h = relu(f P), P random and fixed, and W = (sum h^T h + ridge I)^-1 sum h^T onehot(y)."""
+    """Scores are h W with h = relu(f P), P random and fixed, and W = (sum h^T h + ridge I)^-1 sum h^T onehot(y).
+
+    It is no `ClosedForm`: the Gram matrix sum h^T h mixes all classes, so no class can be dropped from it.
+    """
 
     def __init__(
         self,
@@ -61,28 +64,28 @@ class RanPAC:
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Add the projected features to the statistics, and solve."""
         train = not self.known and not self.pretrained
-        settle(self.model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
+        freeze_backbone(self.model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
         images = experience.training
-        self.add(extract(self.model, images), images.labels)
+        self.add(extract_features(self.model, images), images.labels)
         self.model.grow(len(self.C))
         self.known |= set(experience.classes)
         self.loop.finish()
 
-    def add(self, f: Tensor, y: Tensor, weight: float = 1.0) -> None:
-        """Count features (n, D) of classes y; a weight of -1 takes them out again."""
+    def add(self, f: Tensor, y: Tensor) -> None:
+        """Count features (n, D) of classes y."""
         h = F.relu(f @ self.P)
-        if self.choosing is not None and weight > 0:
+        if self.choosing is not None:
             f, labels = (torch.cat(pair) for pair in zip(self.choosing, (f, y), strict=True))
             self.ridge = self._choose(F.relu(f @ self.P), labels)
             self.choosing = (f, labels) if len(labels) < ENOUGH else None
         n = max(len(self.C), self.model.n_classes, int(y.max()) + 1)
-        self.G = torch.addmm(self.G, h.T, h, alpha=weight)
-        self.C = longer(self.C, n).index_add(0, y, h, alpha=weight)
+        self.G = torch.addmm(self.G, h.T, h)
+        self.C = longer(self.C, n).index_add(0, y, h)
         self.W = self._solve()
 
     def logits(self, z: Tensor) -> Tensor:
         """Regressed one-hot labels."""
-        f = scores(self.model, z)
+        f = latent_features(self.model, z)
         return only(self.known, F.relu(f @ self.P.to(f)) @ self.W.T.to(f))
 
     def state_dict(self) -> dict[str, Any]:

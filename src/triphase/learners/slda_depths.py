@@ -31,8 +31,8 @@ class DepthSLDA(SLDA):
         shrinkage: float = SHRINKAGE,
     ) -> None:
         super().__init__(model, memory, seed=seed, pretrained=pretrained, shrinkage=shrinkage)
-        self.reader = SplitClassifier(model.llf, Depths(model.csf, widest=2 * model.n_features), model.head)
-        learn_blocks(self.reader, llf=False, csf=False)  # reading never trains, whatever the model is told
+        self.feature_model = SplitClassifier(model.llf, Depths(model.csf, widest=2 * model.n_features), model.head)
+        learn_blocks(self.feature_model, llf=False, csf=False)  # reading never trains, whatever the model is told
         self.settings |= {"learner": "slda_depths"}
 
 

@@ -21,8 +21,8 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue, TriphaseWarning
-from triphase.learners.protocol import Tick, ignore, learn_blocks, predict, sgd_step, zero_rows_
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import ClosedForm, Tick, ignore, learn_blocks, predict, sgd_step, zero_rows_
+from triphase.learners.training import TrainingLoop, drop_label, learner_state, load_learner_state
 from triphase.maths import bias_correction_loss, block_gradient, harmless, normalize_, outside, stable_lr
 from triphase.maths.bias import check_std, class_rows
 from triphase.maths.masking import check_tolerance
@@ -51,6 +51,8 @@ class TPC:
     >>> TPC(model, Memory(20, seed=0), t=0.5, s=0.05, w_bc=5.0, seed=0).epochs(35, novel=True)
     (4, 27, 4)
     """
+
+    closed_form: ClosedForm | None = None
 
     def __init__(
         self,
@@ -190,9 +192,17 @@ class TPC:
         # Without novel classes Phase I has nothing to move: Algorithm 1 makes it a no-op (SPEC 1.2).
         return 0, epochs_2 + (epochs_1 if self.empty_phase1 == "to_phase2" else 0), epochs_3
 
-    def logits(self, z: Tensor) -> Tensor:
-        """Scores over the classes seen so far."""
+    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
+        """Scores over the classes seen so far; f belongs to a closed form, of which TPC has none."""
         return predict(self.model, z, self.known if self.predict_over == "seen" else range(self.model.n_classes))
+
+    def drop_class(self, label: int) -> None:
+        """Forget a class; later labels move down by one. What csf learned from it stays in csf."""
+        self.model.drop_class(label)
+        self.known = drop_label(self.known, label)
+
+    def rescale(self, z: Tensor) -> None:
+        """Nothing to do: the scores have no scale that was fitted."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""

@@ -157,6 +157,15 @@ class TrainingLoop:
                 self._optimizer.buffers[p] = grown
 
 
+def drop_label(known: set[int], label: int) -> set[int]:
+    """The known classes without one of them; later labels move down by one.
+
+    >>> drop_label({0, 1, 2}, 1)
+    {0, 1}
+    """
+    return {c - (c > label) for c in known if c != label}
+
+
 def learner_state(
     settings: dict[str, Any], model: SplitClassifier, memory: Memory | None, known: set[int], loop: TrainingLoop
 ) -> dict[str, Any]:

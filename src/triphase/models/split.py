@@ -136,6 +136,15 @@ class SplitClassifier(nn.Module):
         for name, old in list(self.head.named_parameters()):
             setattr(self.head, name, nn.Parameter(longer(old.detach(), n), requires_grad=old.requires_grad))
 
+    def drop_class(self, label: int) -> None:
+        """Take the row of one class out of the head, if it has one; later rows move up by one."""
+        if label >= self.n_classes:
+            return
+        for name, old in list(self.head.named_parameters()):
+            rows = drop_row(old.detach(), label)
+            setattr(self.head, name, nn.Parameter(rows, requires_grad=old.requires_grad))
+        self.head.out_features -= 1
+
     def _block(self, block: str) -> nn.Module:
         if block not in BLOCKS:
             raise InvalidValue(f"No block is called {block!r}; there are {', '.join(BLOCKS)}.")
@@ -160,6 +169,15 @@ def linear_head(n_features: int, n_classes: int) -> nn.Linear:
 def longer(rows: Tensor, n: int) -> Tensor:
     """At least n rows, the new ones zero."""
     return torch.cat([rows, rows.new_zeros(max(0, n - len(rows)), *rows.shape[1:])])
+
+
+def drop_row(rows: Tensor, row: int) -> Tensor:
+    """All rows but one.
+
+    >>> drop_row(torch.arange(3), 1)
+    tensor([0, 2])
+    """
+    return torch.cat([rows[:row], rows[row + 1 :]])
 
 
 @contextmanager
