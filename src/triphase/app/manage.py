@@ -14,7 +14,7 @@ import torch
 from triphase.app import removal
 from triphase.app.class_names import class_name, spelled
 from triphase.app.model import Answer, Model, unknown_classes
-from triphase.app.scan import Watch, recognise, scan
+from triphase.app.scan import Watch, find_taught, scan
 from triphase.app.store.files import Info, Version
 from triphase.app.store.versions import Store
 from triphase.data.images import Images, printable
@@ -68,7 +68,7 @@ def _changing(path: Path) -> Iterator[tuple[Store, Model, Version]]:
         if model.pending:
             raise InvalidValue(
                 f"Version {version.number} has learned the last lesson in part (--quick): finish it with the same "
-                f"`triphase teach` as before, or {store.way_back()}"
+                f"`triphase teach` as before, or {store.undo_hint()}"
             )
         yield store, model, version
 
@@ -102,11 +102,11 @@ def predict(path: Path, photos: Sequence[Path]) -> list[Answer]:
 def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> Evaluation:
     """Accuracy on class folders; classes that the model does not know are refused."""
     model, _ = open_model(path)
-    photos = scan(folder, skip_bad=skip_bad, watch=watch)
+    photos = scan(folder, model.size, model.context.budget, skip_bad=skip_bad, watch=watch)
     strangers = [name for name in photos.names if name not in model.names]
     if strangers:
         raise Mismatch(f"The model was never taught {', '.join(strangers)}; it knows {', '.join(model.names)}.")
-    probabilities, known = model.scores(photos.images(model.size))
+    probabilities, known = model.scores(photos.images)
     y = torch.tensor([model.names.index(name) for name in photos.names], dtype=torch.long)[photos.labels]
     guess, n = probabilities.argmax(1), len(model.names)
     right = (guess == y).double()
@@ -166,7 +166,7 @@ def unteach(
     They are files, or folders in which they lie at any depth.
     """
     with _changing(path) as (store, model, version):
-        files, ids = recognise(photos, model.taught, skip_bad=skip_bad, watch=watch)
+        files, ids = find_taught(photos, model.taught, skip_bad=skip_bad, watch=watch)
         if not files:
             raise BadData(f"No photo in {_places(photos)} was taught to this model: nothing to take back.")
         labels = torch.tensor([model.taught[id_] for id_ in ids.tolist()])
@@ -217,7 +217,7 @@ def _forget_everywhere(store: Store, name: str) -> Version:
 
 def _called(store: Store, name: str) -> dict[tuple[str, ...], set[str]]:
     """What to forget where: for each list of classes, those called `name`, and those that became it by renaming."""
-    versions = [store.version(number) for number in store.numbers()]
+    versions = [store.version(number) for number in store.version_numbers()]
     names = {version.number: tuple(version.info["classes"]) for version in versions}
     parents = {v.number: v.parent for v in versions if v.parent in names}
     renamed = {e["version"]: (e["old"], e["new"]) for e in store.history() if e["event"] == "renamed"}
@@ -244,7 +244,7 @@ def _aliases(store: Store, name: str) -> set[str]:
 def _ever(store: Store, name: str) -> bool:
     """Whether a version that is kept knows the class, or the history tells of it."""
     told = any(name in (*e.get("classes", ()), e.get("old"), e.get("new")) for e in store.history())
-    return told or any(name in store.version(number).info["classes"] for number in store.numbers())
+    return told or any(name in store.version(number).info["classes"] for number in store.version_numbers())
 
 
 def _files(paths: Sequence[Path], size: int) -> Images:
