@@ -90,7 +90,7 @@ def test_saving_never_covers_what_others_have_done_unless_told_to(
     for stale in (other, ContinualClassifier.load(place).fit(*pictures([0, 1], n=6))):
         with pytest.raises(Mismatch, match="holds version 3, which this model does not go on from"):
             stale.save(place)
-    assert Store(place).numbers() == [1, 2, 3]
+    assert Store(place).version_numbers() == [1, 2, 3]
     forget(place, "9", everywhere=True)  # the version keeps its number
     with pytest.raises(Mismatch, match="save over it with force=True"):
         one.save(place)
@@ -103,7 +103,7 @@ def test_saving_never_covers_what_others_have_done_unless_told_to(
 def test_saving_keeps_no_more_versions_than_lessons_do(fitted: ContinualClassifier, tmp_path: Path) -> None:
     for _ in range(KEEP + 2):
         fitted.save(tmp_path / "model", force=True)
-    assert Store(tmp_path / "model").numbers() == list(range(3, KEEP + 3))
+    assert Store(tmp_path / "model").version_numbers() == list(range(3, KEEP + 3))
 
 
 def test_a_place_without_a_model_and_a_model_without_a_lesson_say_so(tmp_path: Path) -> None:

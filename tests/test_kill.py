@@ -21,7 +21,7 @@ import torch
 
 from triphase import state as files
 from triphase.bench.run import Report
-from triphase.state import Checkpoint
+from triphase.checkpoint import Checkpoint
 
 COMMAND = str(Path(sys.executable).with_name("triphase"))
 RUN = ["bench", "run", "digits-5", "--epochs", "3", "--threads", "1"]

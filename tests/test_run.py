@@ -17,13 +17,13 @@ from triphase import TPC, FineTune, Memory, Recipe, SplitClassifier, run
 from triphase import state as files
 from triphase.bench.run import Report
 from triphase.bench.run.runner import Event
+from triphase.checkpoint import Checkpoint
 from triphase.data.images import Images
 from triphase.data.streams import Experience, Stream, class_incremental, joint
 from triphase.errors import BadData, CorruptState, Interrupted, InvalidValue, Mismatch
 from triphase.learners import Joint, Learner, Step, Tick
 from triphase.learners import training as loop
 from triphase.models import linear_head
-from triphase.state import Checkpoint
 from triphase.testing import FIRST, REST, tiny_model, tiny_stream
 
 RECIPE = Recipe(epochs=1)

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from triphase.app.store.checksums import FORMAT, sealed
+from triphase.app.store.checksums import FORMAT, with_checksum
 from triphase.app.store.files import Event, Info
 from triphase.app.store.versions import Store
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, Mismatch, TriphaseError
@@ -86,7 +86,7 @@ def assert_tidy(store: Store) -> None:
     allowed = re.compile(r"CURRENT|LOCK|history\.jsonl|versions/\d+\.json|parts/[0-9a-f]{64}\.safetensors")
     names = [file.relative_to(store.path).as_posix() for file in all_files(store.path)]
     assert all(allowed.fullmatch(name) or name.startswith("work/") for name in names), names
-    needed = {p.sha256 for n in store.numbers() for p in store.load(n)[1].parts.values()}
+    needed = {p.sha256 for n in store.version_numbers() for p in store.load(n)[1].parts.values()}
     assert {file.stem for file in (store.path / "parts").iterdir()} == needed
 
 
@@ -120,8 +120,8 @@ def test_a_version_is_told_without_reading_its_parts(tmp_path: Path) -> None:
 def test_a_part_that_stays_the_same_is_stored_once(tmp_path: Path) -> None:
     store = fill(tmp_path, 5)
     assert len(list((tmp_path / "parts").iterdir())) == 5 + 2
-    assert len({store.load(n)[1].parts["llf"].sha256 for n in store.numbers()}) == 1
-    assert len({store.load(n)[1].parts["head"].sha256 for n in store.numbers()}) == 5
+    assert len({store.load(n)[1].parts["llf"].sha256 for n in store.version_numbers()}) == 1
+    assert len({store.load(n)[1].parts["head"].sha256 for n in store.version_numbers()}) == 5
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_pruning_keeps_the_version_in_use_and_the_undo_that_was_asked_for(tmp_pa
     store = fill(tmp_path, 5)
     store.undo()
     assert store.prune(3) == [1, 5]
-    assert store.numbers() == [2, 3, 4] and store.prune(3) == []
+    assert store.version_numbers() == [2, 3, 4] and store.prune(3) == []
     assert_tidy(store)
     assert [store.undo().number, store.undo().number] == [3, 2] and same(store.load()[0], model(2))
     with pytest.raises(InvalidValue, match="Version 1 of .*, which came before version 2, is no longer kept"):
@@ -203,7 +203,7 @@ def test_any_course_of_events_is_what_it_would_be_in_memory(tmp_path_factory: An
                 at = parents[at]
             store.prune(int(deed[-1]))
             kept = set(chain)
-        assert set(store.numbers()) == kept
+        assert set(store.version_numbers()) == kept
         assert store.load()[1].number == current and [event["version"] for event in store.history()] == told
     for number in kept:
         assert same(store.load(number)[0], model(number))
@@ -326,7 +326,7 @@ def test_lock_is_not_shared_between_threads(tmp_path: Path) -> None:
         thread = threading.Thread(target=publish)
         thread.start()
         thread.join()
-    assert len(refused) == 1 and store.numbers() == [1]
+    assert len(refused) == 1 and store.version_numbers() == [1]
 
 
 def test_lock_is_free_after_an_error(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_readers_get_a_complete_model_while_a_writer_publishes_undoes_prunes_and
     assert problems == [] and seen
 
 
-@pytest.mark.parametrize("moment", ["version", "part"])
+@pytest.mark.parametrize("moment", ["read_version", "read_part"])
 def test_reader_of_a_version_that_is_just_removed_gets_the_next_one(tmp_path: Path, moment: str) -> None:
     writer, reader = fill(tmp_path, 1), Store(tmp_path)
     real, pending = getattr(reader.directory, moment), [2, 3]
@@ -576,7 +576,7 @@ def test_version_cannot_point_out_of_the_directory(tmp_path: Path) -> None:
     document = json.loads(file.read_bytes())
     del document["checksum"]
     document["parts"]["llf"]["sha256"] = "../../outside"
-    file.write_bytes(sealed(document))
+    file.write_bytes(with_checksum(document))
     with pytest.raises(CorruptState, match=r"000001\.json is damaged"):
         store.load()
 
@@ -683,7 +683,7 @@ def test_damaged_model_is_right_or_refused(
             store.prune(2)
         else:
             store.rewrite(lambda state, known: (state, {**known, "more": 1}), lambda event: event, FORGOT)
-            assert all(same(store.load(i)[0], published[i]) for i in store.numbers())
+            assert all(same(store.load(i)[0], published[i]) for i in store.version_numbers())
     except TriphaseError:
         pass
     assert_right_or_refused(store, in_use, published)
@@ -773,7 +773,7 @@ def test_killed_at_any_write_the_old_model_or_the_new_one_is_there(graves: Path,
                 expected = model(version.info["lesson"])
             assert same(state, expected)
         outcomes.add(old)
-        for number in store.numbers():
+        for number in store.version_numbers():
             state, kept = store.load(number)
             new = deed == "rewrite" and kept.info["classes"] == ["dog"]
             lesson = kept.info["lesson"]
@@ -791,7 +791,7 @@ def test_killed_at_any_write_the_old_model_or_the_new_one_is_there(graves: Path,
 
 def assert_good_end(store: Store, deed: str) -> None:
     """The same deed again finishes the work, and nothing of the dead writer is left."""
-    numbers, before = store.numbers(), store.current()
+    numbers, before = store.version_numbers(), store.current()
     DEEDS[deed](store)
     state, version = store.load()
     assert_tidy(store)
@@ -804,9 +804,9 @@ def assert_good_end(store: Store, deed: str) -> None:
     elif deed == "undo":
         assert before is not None and version.number == before.number - 1
     elif deed == "prune":
-        assert store.numbers() == [2, 3] and store.publish(model(6), info(6), taught(6)).number == 5
+        assert store.version_numbers() == [2, 3] and store.publish(model(6), info(6), taught(6)).number == 5
     else:
-        assert store.numbers() == [1, 2, 3, 4] and not store.work.exists()
+        assert store.version_numbers() == [1, 2, 3, 4] and not store.work.exists()
         assert not traces_of_cat(store)
         assert store.history()[-1]["event"] == "forgot"
 

@@ -38,6 +38,7 @@ from triphase.cli.bench import bench
 from triphase.cli.board import Board
 from triphase.cli.options import overriding, parse_sets
 from triphase.cli.sweep import _check_data
+from triphase.directory_lock import locked
 from triphase.errors import BadData, InvalidValue, Mismatch
 
 FOUR = ("tpc", "ar1", "bic", "derpp")
@@ -389,7 +390,7 @@ def test_a_run_that_somebody_is_at_is_waited_for(fake: tuple[str, ...], tmp_path
     plan = Sweep(tmp_path, ("digits-5",), ("slda",), (0,))
     (only,) = plan.cells({})
     looks = 0
-    with files.locked(only.directory):
+    with locked(only.directory):
 
         def watch(standing: Standing) -> None:
             nonlocal looks

@@ -29,6 +29,7 @@ from triphase.app.evaluation import Measured
 from triphase.app.model import Model
 from triphase.app.scan import scan
 from triphase.app.store.versions import Store
+from triphase.checkpoint import Checkpoint
 from triphase.cli import main
 from triphase.cli.progress import Progress
 from triphase.data.feature_cache import features
@@ -37,7 +38,6 @@ from triphase.data.streams import Experience
 from triphase.errors import CannotWrite, CorruptState
 from triphase.learners import SLDA
 from triphase.randomness import generator
-from triphase.state import Checkpoint
 
 SMALL = ("--backbone", "small_cnn", "--image-size", "8", "--memory", "120")
 COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200), "yellow": (200, 200, 40)}
@@ -144,7 +144,7 @@ def assert_same_state(model: Path, other: Path) -> None:
 
 
 def versions(model: Path) -> list[int]:
-    return Store(model).numbers()
+    return Store(model).version_numbers()
 
 
 # --- lessons ----------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def _changing(path: Path) -> Iterator[tuple[Store, Model, Version]]:
         if model.pending:
             raise InvalidValue(
                 f"Version {version.number} has learned the last lesson in part (--quick): finish it with the same "
-                f"`triphase teach` as before, or {store.way_back()}"
+                f"`triphase teach` as before, or {store.undo_hint()}"
             )
         yield store, model, version
 
@@ -217,7 +217,7 @@ def _forget_everywhere(store: Store, name: str) -> Version:
 
 def _called(store: Store, name: str) -> dict[tuple[str, ...], set[str]]:
     """What to forget where: for each list of classes, those called `name`, and those that became it by renaming."""
-    versions = [store.version(number) for number in store.numbers()]
+    versions = [store.version(number) for number in store.version_numbers()]
     names = {version.number: tuple(version.info["classes"]) for version in versions}
     parents = {v.number: v.parent for v in versions if v.parent in names}
     renamed = {e["version"]: (e["old"], e["new"]) for e in store.history() if e["event"] == "renamed"}
@@ -244,7 +244,7 @@ def _aliases(store: Store, name: str) -> set[str]:
 def _ever(store: Store, name: str) -> bool:
     """Whether a version that is kept knows the class, or the history tells of it."""
     told = any(name in (*e.get("classes", ()), e.get("old"), e.get("new")) for e in store.history())
-    return told or any(name in store.version(number).info["classes"] for number in store.numbers())
+    return told or any(name in store.version(number).info["classes"] for number in store.version_numbers())
 
 
 def _files(paths: Sequence[Path], size: int) -> Images:

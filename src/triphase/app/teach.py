@@ -26,6 +26,7 @@ from triphase.app.options import Options, parse_memory
 from triphase.app.scan import Photos, scan
 from triphase.app.store.checksums import FORMAT
 from triphase.app.store.versions import Store
+from triphase.checkpoint import Checkpoint
 from triphase.data.feature_cache import recalling
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -119,7 +120,7 @@ def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = l
     if pending - set(found.ids.tolist()):
         raise Mismatch(
             f"{store.path} has learned the last lesson in part (--quick), and not all its photos are in {photos}: "
-            f"finish that lesson with the command that began it, or {store.way_back()}"
+            f"finish that lesson with the command that began it, or {store.undo_hint()}"
         )
     counts = torch.bincount(found.labels, minlength=len(found.names)).tolist()
     learned = {name: n for name, n in zip(found.names, counts, strict=True) if n}
@@ -152,7 +153,7 @@ def rehearse(
     """What `teach` would learn with these arguments; what it would refuse is refused, and nothing is written."""
     _check(max_drop, keep)
     store = Store(path)
-    store.directory.check_place()
+    store.directory.check_location()
     found = plan(store, photos, skip_bad=skip_bad, watch=watch)
     _check_corrections(found, force)
     agreed = _agreed(store, found.base, dict(options or {}), quick=quick)
@@ -212,7 +213,7 @@ class _Lesson:
         self.options = _agreed(store, self.state, options, quick=quick)
         self.half = bool(self.plan.pending)  # the version in use has seen this lesson in part
         self.saved_at = self.drawn_at = 0.0
-        self.checkpoint = files.Checkpoint(store.work / "state")
+        self.checkpoint = Checkpoint(store.work / "state")
 
     def go(self) -> Outcome:
         """The whole lesson."""
@@ -264,7 +265,7 @@ class _Lesson:
         if state is None:
             if self.store.work.exists():
                 shutil.rmtree(self.store.work)
-            self.checkpoint = files.Checkpoint(self.store.work / "state")
+            self.checkpoint = Checkpoint(self.store.work / "state")
             files.make_directory(self.store.work)
             files.write_json(path, mark | {"threads": torch.get_num_threads()})
             return False, notes
@@ -302,7 +303,7 @@ class _Lesson:
         if self.force or not (verdict.refused or before.unlearned(model, experience)):
             event = {"event": "glanced", "images": len(experience.images), "drop": verdict.drop}
             info = self._info(model, verdict)
-            version = self.store.publish(model.state_dict(), info, event, instead=self.half)
+            version = self.store.publish(model.state_dict(), info, event, replace_current=self.half)
             self.half = True
             saved = files.read_json(self.store.work / "lesson.json")
             files.write_json(self.store.work / "lesson.json", saved | {"parent": version.number})
@@ -332,7 +333,7 @@ class _Lesson:
         if published:
             event = {"event": "taught", "images": outcome.learned, "classes": self.plan.counts}
             event |= {"before": verdict.before, "after": verdict.after, "forced": verdict.refused or unlearned}
-            self.store.publish(model.state_dict(), self._info(model, verdict), event, instead=self.half)
+            self.store.publish(model.state_dict(), self._info(model, verdict), event, replace_current=self.half)
         elif self.half:
             self.store.undo()  # the quick half of what is refused goes, too
         try:

@@ -81,7 +81,7 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
         "model": str(model),
         "version": version.number,
         "created": version.created,
-        "versions": store.numbers(),
+        "versions": store.version_numbers(),
         "bytes": size,
         "unfinished": store.work.exists(),
     }
@@ -110,7 +110,7 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
     Accuracies are those of the classes known before a lesson, on held-out photos.
     """
     store = manage.open_store(model)
-    current, kept, events = store.version(), store.numbers(), store.history()
+    current, kept, events = store.version(), store.version_numbers(), store.history()
     if as_json:
         print_json({"model": str(model), "version": current.number, "kept": kept, "events": events})
         return
@@ -180,7 +180,7 @@ def forget(
     """
     version = manage.forget(model, name, everywhere=everywhere)
     stays = "What the network itself has learned from its photos stays, and cannot be told apart."
-    older = [number for number in manage.open_store(model).numbers() if number != version.number]
+    older = [number for number in manage.open_store(model).version_numbers() if number != version.number]
     if everywhere:
         text = f"{name} is forgotten in all versions; version {version.number} is in use. {stays}"
     else:

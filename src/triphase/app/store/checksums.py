@@ -13,10 +13,10 @@ from torch import Tensor
 
 from triphase.errors import Mismatch
 
-FORMAT = 3  # of a model directory
+FORMAT = 4  # of a model directory
 
 
-def digest(value: Any) -> str:
+def sha256(value: Any) -> str:
     """SHA-256 of a value of a state: of its content, since one content can be written as different files."""
     digest = hashlib.sha256()
 
@@ -42,7 +42,7 @@ def digest(value: Any) -> str:
     return digest.hexdigest()
 
 
-def plain(value: Mapping[str, Any]) -> dict[str, Any]:
+def json_copy(value: Mapping[str, Any]) -> dict[str, Any]:
     """A copy as JSON gives it back."""
     copy: dict[str, Any] = json.loads(json.dumps(value))
     return copy
@@ -52,12 +52,12 @@ def _checksum(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:16]
 
 
-def sealed(document: Mapping[str, Any], indent: int | None = None) -> bytes:
+def with_checksum(document: Mapping[str, Any], indent: int | None = None) -> bytes:
     """A document with its own checksum, as JSON."""
     return json.dumps({**document, "checksum": _checksum(document)}, indent=indent).encode()
 
 
-def unsealed(blob: bytes, file: Path) -> dict[str, Any]:
+def verify_checksum(blob: bytes, file: Path) -> dict[str, Any]:
     """A document whose checksum is right; ValueError, KeyError or TypeError if it is not."""
     document = json.loads(blob)
     if not isinstance(document, dict):

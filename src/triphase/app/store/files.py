@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from triphase import state as files
-from triphase.app.store.checksums import FORMAT, digest, sealed, unsealed
+from triphase.app.store.checksums import FORMAT, sha256, verify_checksum, with_checksum
 from triphase.errors import BadData, CorruptState, Mismatch, TriphaseError
 
-OURS = ("CURRENT", "LOCK", "history.jsonl", "parts", "versions", "work")
+MODEL_FILES = ("CURRENT", "LOCK", "history.jsonl", "parts", "versions", "work")
 Info = dict[str, Any]
 Event = dict[str, Any]
 
@@ -47,7 +47,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Pointer:
+class Current:
     """What CURRENT says."""
 
     version: int  # 0 before the first one is published
@@ -61,9 +61,9 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def check_place(self) -> None:
+    def check_location(self) -> None:
         """Refuse to write where that could touch what is not ours."""
-        for name in OURS:
+        for name in MODEL_FILES:
             if (self.path / name).is_symlink():
                 raise BadData(
                     f"{self.path / name} is a symbolic link, and a model lies in one place: copy it there."
@@ -74,11 +74,11 @@ class Directory:
             found = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
         except OSError as error:
             raise files.cannot_write(self.path, error) from error
-        foreign = sorted(name for name in found if name not in OURS and not name.startswith("."))
+        foreign = sorted(name for name in found if name not in MODEL_FILES and not name.startswith("."))
         if foreign and "CURRENT" not in found:
             raise BadData(f"{self.path} is not a model, it holds {foreign[0]!r}: give a model or a new folder.")
 
-    def holder(self) -> str:
+    def lock_owner(self) -> str:
         """Who has the lock, as far as is known."""
         with suppress(OSError, ValueError):
             text = (self.path / "LOCK").read_text(encoding="utf-8").strip()
@@ -88,30 +88,30 @@ class Directory:
 
     # Reading
 
-    def numbers(self) -> list[int]:
+    def version_numbers(self) -> list[int]:
         """The versions that are kept, ascending; those that were undone are among them until pruned."""
         found = (
             re.fullmatch(r"(\d{6,})\.json", file.name, re.ASCII) for file in (self.path / "versions").glob("*")
         )
         return sorted(int(match[1]) for match in found if match)
 
-    def pointer(self) -> Pointer | None:
+    def read_current(self) -> Current | None:
         """What CURRENT says, or None where nothing was ever published."""
         file = self.path / "CURRENT"
         document = self._read(file)
         if document is None:
-            if self.numbers():
+            if self.version_numbers():
                 raise self._damaged(file)
             return None
         try:
-            pointer = Pointer(int(document["version"]), int(document["highest"]), document["event"])
-            if pointer.event is not None:
-                _mark(pointer.event)
-            return pointer
+            current = Current(int(document["version"]), int(document["highest"]), document["event"])
+            if current.event is not None:
+                event_key(current.event)
+            return current
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(file) from error
 
-    def version(self, number: int) -> Version:
+    def read_version(self, number: int) -> Version:
         """A version that is kept."""
         file = self._version_file(number)
         document = self._read(file)
@@ -128,12 +128,12 @@ class Directory:
             raise self._damaged(file) from error
         return version
 
-    def part(self, sha256: str) -> Any:
+    def read_part(self, digest: str) -> Any:
         """One entry of a state."""
-        file = self._part_file(sha256)
+        file = self._part_file(digest)
         try:
             value = files.load(file)["part"]
-            intact = digest(value) == sha256
+            intact = sha256(value) == digest
         except (Mismatch, MemoryError):
             raise
         except Exception as error:  # whatever a damaged file provokes
@@ -142,28 +142,29 @@ class Directory:
             raise self._damaged(file, "or go back to the version before with `triphase undo`")
         return value
 
-    def events(self) -> list[Event]:
+    def read_history(self) -> list[Event]:
         """The events in the history; a line that is torn or damaged is left out."""
         file = self.path / "history.jsonl"
         events: list[Event] = []
         for line in _read_lines(file):
             with suppress(KeyError, RecursionError, TypeError, ValueError):
-                event = unsealed(line, file)
-                _mark(event)
+                event = verify_checksum(line, file)
+                event_key(event)
                 events.append(event)
         return events
 
-    def unrecorded(self) -> list[Event]:
+    def pending_event(self) -> Event | None:
         """The event of CURRENT, if its writer died before it was in the history."""
-        pointer = self.pointer()  # before the history is read: it may be brought there meanwhile
-        if pointer is None or pointer.event is None or _mark(pointer.event) in map(_mark, self.events()):
-            return []
-        return [pointer.event]
+        current = self.read_current()  # before the history is read: it may be brought there meanwhile
+        if current is None or current.event is None:
+            return None
+        recorded = event_key(current.event) in map(event_key, self.read_history())
+        return None if recorded else current.event
 
     def _read(self, file: Path) -> dict[str, Any] | None:
-        """A sealed document without its seal, or None where there is no such file."""
+        """A document whose checksum was verified, without the checksum, or None where there is no such file."""
         try:
-            document = unsealed(file.read_bytes(), file)
+            document = verify_checksum(file.read_bytes(), file)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -182,62 +183,63 @@ class Directory:
     def _version_file(self, number: int) -> Path:
         return self.path / "versions" / f"{number:06d}.json"
 
-    def _part_file(self, sha256: str) -> Path:
-        return self.path / "parts" / f"{sha256}.safetensors"
+    def _part_file(self, digest: str) -> Path:
+        return self.path / "parts" / f"{digest}.safetensors"
 
     # Writing
 
-    def write_pointer(self, pointer: Pointer) -> None:
-        """Let CURRENT say something else."""
-        files.write(self.path / "CURRENT", sealed({"format": FORMAT, **asdict(pointer)}) + b"\n")
+    def write_current(self, current: Current) -> None:
+        """Replace CURRENT in one instant."""
+        files.write(self.path / "CURRENT", with_checksum({"format": FORMAT, **asdict(current)}) + b"\n")
 
     def write_version(self, version: Version) -> None:
-        """The parts of it must be there."""
-        files.write(
-            self._version_file(version.number), sealed({"format": FORMAT, **asdict(version)}, indent=1) + b"\n"
-        )
+        """Write the file of a version whose parts are written already."""
+        document = {"format": FORMAT, **asdict(version)}
+        files.write(self._version_file(version.number), with_checksum(document, indent=1) + b"\n")
 
     def write_part(self, value: Any) -> Part:
         """Write what is not there yet, and believe only what can be read back."""
-        sha256 = digest(value)
-        file = self._part_file(sha256)
+        digest = sha256(value)
+        file = self._part_file(digest)
         try:
-            self.part(sha256)
+            self.read_part(digest)
         except TriphaseError:
             files.save(file, {"part": value})
-            self.part(sha256)
-        return Part(sha256, file.stat().st_size)
+            self.read_part(digest)
+        return Part(digest, file.stat().st_size)
 
-    def catch_up(self) -> None:
-        """Bring the event of CURRENT into the history, if it is not there yet."""
+    def append_pending_event(self) -> None:
+        """Append the event of CURRENT to the history, if it is not there yet."""
         file = self.path / "history.jsonl"
         torn = any(_read_lines(file)[-1:])  # its writer died in the middle of a line
-        for event in self.unrecorded():
-            try:
-                with open(file, "ab") as stream:
-                    stream.write(b"\n" * torn + sealed(event) + b"\n")
-                    stream.flush()
-                    os.fsync(stream.fileno())
-            except OSError as error:
-                raise files.cannot_write(file, error) from error
+        event = self.pending_event()
+        if event is None:
+            return
+        try:
+            with open(file, "ab") as stream:
+                stream.write(b"\n" * torn + with_checksum(event) + b"\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise files.cannot_write(file, error) from error
 
     def write_history(self, events: Iterable[Event]) -> None:
         """Replace the whole of it."""
-        files.write(self.path / "history.jsonl", b"".join(sealed(event) + b"\n" for event in events))
+        files.write(self.path / "history.jsonl", b"".join(with_checksum(event) + b"\n" for event in events))
 
     def remove_version(self, number: int) -> None:
-        """Its parts stay until they are swept."""
+        """Remove the file of a version; its parts stay until garbage is collected."""
         _remove(self._version_file(number))
 
-    def sweep(self) -> None:
+    def collect_garbage(self) -> None:
         """Remove temporary files, and the parts that no version names."""
         for folder in (self.path, self.path / "versions", self.path / "parts"):
             for file in folder.glob(".*.tmp"):
                 _remove(file)
         try:
-            pointer, numbers = self.pointer(), self.numbers()
-            in_use = {pointer.version} if pointer is not None and pointer.version else set()
-            versions = [self.version(number) for number in in_use.union(numbers)]
+            current, numbers = self.read_current(), self.version_numbers()
+            in_use = {current.version} if current is not None and current.version else set()
+            versions = [self.read_version(number) for number in in_use.union(numbers)]
         except (CorruptState, Mismatch):
             return  # a version that is lost or cannot be read, and may be restored, may need any part
         needed = {self._part_file(part.sha256) for version in versions for part in version.parts.values()}
@@ -255,8 +257,8 @@ def _read_lines(file: Path) -> list[bytes]:
         raise CorruptState(f"{file} cannot be read ({error.strerror}); check its permissions.") from error
 
 
-def _mark(event: Event) -> tuple[Any, Any]:
-    """What tells two events apart, whatever a rewrite made of them."""
+def event_key(event: Event) -> tuple[Any, Any]:
+    """What identifies an event, before and after the history was rewritten."""
     return event["version"], event["time"]
 
 

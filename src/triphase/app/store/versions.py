@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from triphase import state as files
-from triphase.app.store.checksums import plain
-from triphase.app.store.files import Directory, Event, Info, Part, Pointer, Version
+from triphase.app.store.checksums import json_copy
+from triphase.app.store.files import Current, Directory, Event, Info, Part, Version
+from triphase.directory_lock import locked
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, TriphaseError
 from triphase.state import State
 
@@ -59,17 +60,17 @@ class Store:
 
     def current(self) -> Version | None:
         """The version in use, or None where no model was published yet."""
-        while (pointer := self.directory.pointer()) is not None and pointer.version:
+        while (current := self.directory.read_current()) is not None and current.version:
             try:
-                return self.directory.version(pointer.version)
+                return self.directory.read_version(current.version)
             except CorruptState:
-                if self.directory.pointer() == pointer:  # else a writer has just moved on and removed it
+                if self.directory.read_current() == current:  # else a writer has just moved on and removed it
                     raise
         return None
 
-    def numbers(self) -> list[int]:
+    def version_numbers(self) -> list[int]:
         """The versions that are kept, ascending; those that were undone are among them until pruned."""
-        return self.directory.numbers()
+        return self.directory.version_numbers()
 
     def version(self, number: int | None = None) -> Version:
         """A version (by default the one in use) without its state, which is not read; or an error."""
@@ -78,25 +79,27 @@ class Store:
             if version is None:
                 raise BadData(f"There is no model in {self.path}; teach it something first.")
             return version
-        if number not in (kept := self.numbers()):
+        if number not in (kept := self.version_numbers()):
             listed = ", ".join(map(str, kept)) or "none"
             raise InvalidValue(f"{self.path} has no version {number}; those kept: {listed}.")
-        return self.directory.version(number)
+        return self.directory.read_version(number)
 
     def load(self, number: int | None = None) -> tuple[State, Version]:
         """The state of a version (by default the one in use), bit for bit as it was published, or an error."""
         while True:
             version = self.version(number)
             try:
-                return {name: self.directory.part(part.sha256) for name, part in version.parts.items()}, version
+                read = self.directory.read_part
+                return {name: read(part.sha256) for name, part in version.parts.items()}, version
             except CorruptState:
                 if self.version(number) == version:  # else a writer has just removed or rewritten it
                     raise
 
     def history(self) -> list[Event]:
         """What happened to the model, oldest first; each event has a `version` (in use after it) and a `time`."""
-        unrecorded = self.directory.unrecorded()
-        return [*(event for event in self.directory.events() if event not in unrecorded), *unrecorded]
+        pending = self.directory.pending_event()
+        events = [event for event in self.directory.read_history() if event != pending]
+        return events if pending is None else [*events, pending]
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -107,42 +110,47 @@ class Store:
         if self._owner == threading.get_ident():
             yield
             return
-        self.directory.check_place()
+        self.directory.check_location()
         with ExitStack() as stack:
             try:
-                stack.enter_context(files.locked(self.path))
+                stack.enter_context(locked(self.path))
             except Busy as error:
                 raise Busy(
-                    f"{self.directory.holder()} is at work in {self.path}; wait until it is done."
+                    f"{self.directory.lock_owner()} is at work in {self.path}; wait until it is done."
                 ) from error
             with suppress(OSError):  # only a courtesy to whoever finds the lock taken
                 (self.path / "LOCK").write_text(f"Process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
             self._owner = threading.get_ident()
             stack.callback(setattr, self, "_owner", None)
-            self.directory.sweep()
+            self.directory.collect_garbage()
             yield
 
     def publish(
-        self, state: Mapping[str, Any], info: Mapping[str, Any], event: Mapping[str, Any], *, instead: bool = False
+        self,
+        state: Mapping[str, Any],
+        info: Mapping[str, Any],
+        event: Mapping[str, Any],
+        *,
+        replace_current: bool = False,
     ) -> Version:
         """Make a state the version in use, as the child of the one before; `event` goes into the history.
 
-        `instead` makes it the child of the parent of the one before, which `undo` then passes over.
+        `replace_current` makes it the child of the parent of the one before, which `undo` then passes over.
         """
-        info, event = plain(info), plain(event)
+        info, event = json_copy(info), json_copy(event)
         with self.lock():
-            before = self.directory.pointer()
+            before = self.directory.read_current()
             if before is None:
-                before = Pointer(0, 0, None)
-                self.directory.write_pointer(before)  # from here on, versions without CURRENT mean damage
-            number = max([before.highest, *self.numbers()]) + 1
-            parent = self.version().parent if instead else before.version or None
+                before = Current(0, 0, None)
+                self.directory.write_current(before)  # from here on, versions without CURRENT mean damage
+            number = max([before.highest, *self.version_numbers()]) + 1
+            parent = self.version().parent if replace_current else before.version or None
             version = Version(number, parent, _now(), info, self._write_parts(state))
             self.directory.write_version(version)
-            self._move(number, event)
+            self._set_current(number, event)
         return version
 
-    def way_back(self) -> str:
+    def undo_hint(self) -> str:
         """What to tell somebody who wants to be rid of the version in use."""
         if self.version().parent is None:
             return f"start again: delete {self.path}"
@@ -155,13 +163,13 @@ class Store:
             version = self.version()
             if version.parent is None:
                 raise InvalidValue(f"Version {version.number} of {self.path} is the first: nothing to undo.")
-            if version.parent not in self.numbers():
+            if version.parent not in self.version_numbers():
                 raise InvalidValue(
                     f"Version {version.parent} of {self.path}, which came before version {version.number}, "
                     f"is no longer kept: cannot undo. Keep more versions with --keep."
                 )
             parent = self.load(version.parent)[1]  # all of it: a damaged version must not come into use
-            self._move(parent.number, {"event": "undone", "undid": version.number})
+            self._set_current(parent.number, {"event": "undone", "undid": version.number})
         return parent
 
     def prune(self, keep: int) -> list[int]:
@@ -172,13 +180,13 @@ class Store:
         with self.lock():
             version = self.version()
             kept = [version.number]
-            numbers = self.numbers()
+            numbers = self.version_numbers()
             while len(kept) < keep and version.parent is not None and version.parent in numbers:
-                version = self.directory.version(version.parent)
+                version = self.directory.read_version(version.parent)
                 kept.append(version.number)
             gone = [number for number in numbers if number not in kept]
-            self._drop(gone)
-            self.directory.sweep()
+            self._remove_versions(gone)
+            self.directory.collect_garbage()
         return gone
 
     def rewrite(
@@ -194,25 +202,25 @@ class Store:
         The version in use is changed last: once it is, only removing remains, which any writer does. An interrupted
         lesson in `work` goes, too.
         """
-        event = plain(event)
+        event = json_copy(event)
         self.version()
         with self.lock():
             state, in_use = self.load()
-            result = transform(state, plain(in_use.info))
+            result = transform(state, json_copy(in_use.info))
             if result is None:
                 raise InvalidValue(f"Nothing would be left of version {in_use.number}, which is in use.")
-            others = [number for number in self.numbers() if number != in_use.number]
+            others = [number for number in self.version_numbers() if number != in_use.number]
             for number in others:
                 self.load(number)  # all of them, before any is changed: a damaged one must be restored first
-            self.directory.catch_up()
+            self.directory.append_pending_event()
             for number in others:
                 state, version = self.load(number)
-                self._rewrite_version(version, transform(state, plain(version.info)))
+                self._rewrite_version(version, transform(state, json_copy(version.info)))
             self._rewrite_history(events)
             self.discard_work()
             version = self._rewrite_version(in_use, result)
-            self._move(in_use.number, event)
-            self.directory.sweep()
+            self._set_current(in_use.number, event)
+            self.directory.collect_garbage()
         return version
 
     def discard_work(self) -> None:
@@ -227,14 +235,14 @@ class Store:
 
     # Writing, with the lock held
 
-    def _move(self, number: int, event: Event) -> None:
+    def _set_current(self, number: int, event: Event) -> None:
         """Let CURRENT name a version, together with the event that explains it."""
-        self.directory.catch_up()
-        before = self.directory.pointer()
+        self.directory.append_pending_event()
+        before = self.directory.read_current()
         highest = max(number, before.highest if before else 0)
-        self.directory.write_pointer(Pointer(number, highest, {**event, "version": number, "time": _now()}))
+        self.directory.write_current(Current(number, highest, {**event, "version": number, "time": _now()}))
         with suppress(CannotWrite):  # the deed is done, and CURRENT keeps its event until the history can take it
-            self.directory.catch_up()
+            self.directory.append_pending_event()
 
     def _write_parts(self, state: Mapping[str, Any]) -> dict[str, Part]:
         """All of a state, or nothing."""
@@ -242,14 +250,14 @@ class Store:
             return {str(name): self.directory.write_part(value) for name, value in state.items()}
         except Exception:
             with suppress(TriphaseError):
-                self.directory.sweep()
+                self.directory.collect_garbage()
             raise
 
-    def _drop(self, numbers: Sequence[int]) -> None:
+    def _remove_versions(self, numbers: Sequence[int]) -> None:
         """Remove versions, ascending; their numbers are never used again."""
-        pointer = self.directory.pointer()
-        if numbers and pointer is not None and numbers[-1] > pointer.highest:  # a publisher died too early
-            self.directory.write_pointer(replace(pointer, highest=numbers[-1]))
+        current = self.directory.read_current()
+        if numbers and current is not None and numbers[-1] > current.highest:  # a publisher died too early
+            self.directory.write_current(replace(current, highest=numbers[-1]))
         for number in numbers:
             self.directory.remove_version(number)
 
@@ -257,10 +265,10 @@ class Store:
         self, version: Version, result: tuple[Mapping[str, Any], Mapping[str, Any]] | None
     ) -> Version:
         if result is None:
-            self._drop([version.number])
+            self._remove_versions([version.number])
             return version
         state, info = result
-        changed = replace(version, info=plain(info), parts=self._write_parts(state))
+        changed = replace(version, info=json_copy(info), parts=self._write_parts(state))
         if changed != version:
             self.directory.write_version(changed)
         return changed
@@ -269,12 +277,12 @@ class Store:
         """Change the events of the past, and the last one also in CURRENT."""
 
         def changed(event: Event) -> Event:
-            return {**plain(events(event)), "version": event["version"], "time": event["time"]}
+            return {**json_copy(events(event)), "version": event["version"], "time": event["time"]}
 
-        self.directory.write_history(map(changed, self.directory.events()))
-        pointer = self.directory.pointer()
-        if pointer is not None and pointer.event is not None:
-            self.directory.write_pointer(replace(pointer, event=changed(pointer.event)))
+        self.directory.write_history(map(changed, self.directory.read_history()))
+        current = self.directory.read_current()
+        if current is not None and current.event is not None:
+            self.directory.write_current(replace(current, event=changed(current.event)))
 
 
 def _now() -> str:

@@ -21,10 +21,12 @@ from triphase import state as files
 from triphase import stopwatch
 from triphase.bench import metrics
 from triphase.bench.run.results import Report
+from triphase.checkpoint import Checkpoint
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
+from triphase.directory_lock import locked
 from triphase.errors import BadData, Interrupted, InvalidValue, Mismatch
 from triphase.learners.protocol import Learner, Step, blocks_state, evaluating
 from triphase.models import SplitClassifier
@@ -59,7 +61,7 @@ def run(
     rest = rest or first
     if min(rest.epochs, first.epochs if before is None else 1) < 1:
         raise InvalidValue("epochs must be at least 1, got 0: there is no other run that did the training.")
-    with files.locked(Path(out)) if out is not None else nullcontext():
+    with locked(Path(out)) if out is not None else nullcontext():
         return _Run(learner, stream, first, rest, out, settings or {}, before, watch, save_every).go()
 
 
@@ -79,7 +81,7 @@ class _Run:
         _check_test(stream)
         self.learner, self.stream, self.recipes = learner, stream, (first, rest)
         self.out = Path(out) if out is not None else None
-        self.checkpoint = files.Checkpoint(self.out / "state") if self.out else None
+        self.checkpoint = Checkpoint(self.out / "state") if self.out else None
         self.watch, self.save_every = watch, save_every
         self.settings = {
             **settings,

@@ -18,6 +18,7 @@ from triphase.bench.benchmarks import Benchmark, file_name, find
 from triphase.bench.learners import shares_first
 from triphase.bench.run.options import RunOptions
 from triphase.data.streams import Stream
+from triphase.directory_lock import locked
 from triphase.errors import Busy, Mismatch
 
 POLL = 0.2  # seconds between two looks at the processes
@@ -242,7 +243,7 @@ def _waiting(standing: Standing, jobs: Mapping[Cell, _Job]) -> list[Cell]:
 def _free(directory: Path) -> bool:
     """Nobody is at work there, such as a process that outlived an earlier sweep."""
     try:
-        with files.locked(directory):
+        with locked(directory):
             return True
     except Busy:
         return False
