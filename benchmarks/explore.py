@@ -2,7 +2,7 @@
 
     python benchmarks/explore.py --data DIR >> benchmarks/results/explore.jsonl      # DIR holds cifar-100-binary/
 
-The stream of benchmarks/recipe.py. TPC is changed in one thing at a time: the rates of head and csf apart, s,
+The stream of benchmarks/recipe.py. TPC is changed in one thing at a time: separate rates of head and csf, s,
 flips, the mean of its weights over experiences, distillation of what it was before or of the closed form, Phase I
 in closed form. One JSON line for each and each class order: TPC alone, and beside SLDA of every depth.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recipe import DEPTHS, FIRST, Bench, Scores, left_out, measured, reading, together
+from recipe import DEPTHS, FIRST, Bench, Scores, amca_and_final, left_out, reading, together
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -135,7 +135,7 @@ def main() -> None:
                 scores = learned(bench, recipe, dict(options))
                 line: dict[str, Any] = {"variant": name, "order": order}
                 for who, said in (("TPC", scores), ("both", together(scores, deep, WEIGHT))):
-                    line[who] = dict(zip(("amca", "final"), measured(said, bench.answers), strict=True))
+                    line[who] = dict(zip(("amca", "final"), amca_and_final(said, bench.answers), strict=True))
                 print(json.dumps(line), flush=True)
 
 

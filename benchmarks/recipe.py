@@ -115,7 +115,7 @@ def main() -> None:
     for kind, order in itertools.product([arguments.only] if arguments.only else SHAPES, orders):
         said, answers = learned(arguments.data, arguments.out / f"{kind}-{order}", kind, order)
         for candidate in () if arguments.only else candidates(list(said)):
-            found.setdefault(candidate, []).append(measured(combined(candidate, said), answers))
+            found.setdefault(candidate, []).append(amca_and_final(combined(candidate, said), answers))
         print(f"{kind} {order} done", file=sys.stderr)
     if not arguments.only:
         rows = sorted((row(who, values) for who, values in found.items()), key=lambda r: -r.values[-1])
@@ -156,7 +156,7 @@ def row(candidate: Candidate, values: Sequence[tuple[float, float]]) -> Row:
     return Row(candidate, *new, *again)
 
 
-def measured(scores: Scores, answers: Sequence[Tensor]) -> tuple[float, float]:
+def amca_and_final(scores: Scores, answers: Sequence[Tensor]) -> tuple[float, float]:
     """AMCA and final accuracy in percent (classes have equally many images)."""
     right = [100 * float((s.argmax(1) == y).double().mean()) for s, y in zip(scores, answers, strict=True)]
     return mean(right), right[-1]

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from triphase.app import calibration, ood
-from triphase.app.near_duplicates import near_duplicates, near_stored, split_exemplars, whole_groups
+from triphase.app import calibration, hold_out, near_duplicates, ood
+from triphase.app.near_duplicates import matches_stored, whole_groups
 from triphase.app.options import LEARNERS, Options, parse_memory
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import encode, features, latents, pack, unpack
@@ -91,17 +91,17 @@ class Model:
         renamed = images.select(torch.arange(len(images)), labels)
         if self.memory is None:
             return Experience(self.lessons + 1, renamed), after
-        groups = near_duplicates(hashes, labels)
+        groups = near_duplicates.groups(hashes, labels)
         limit = min(EXEMPLARS, max(1, (self.memory.capacity or 0) // len(after) // 4))
         key, slots = keys(self.options.seed + 1, images.ids), self.memory.slots(HELD_OUT)
-        held = split_exemplars(groups, labels, key, limit, SHARE, kept=self.memory["y"][slots].tolist())
+        held = hold_out.choose(groups, labels, key, limit, SHARE, held_before=self.memory["y"][slots].tolist())
         near = torch.zeros_like(held)
         if "hash" in self.memory.columns:
-            alike = near_stored(hashes, labels, self.memory["hash"][slots], self.memory["y"][slots])
+            alike = matches_stored(hashes, labels, self.memory["hash"][slots], self.memory["y"][slots])
             near = whole_groups(alike, groups)
             held = whole_groups(held | alike, groups)
             trained = self.memory.slots(TRAIN)
-            seen = near_stored(hashes, labels, self.memory["hash"][trained], self.memory["y"][trained])
+            seen = matches_stored(hashes, labels, self.memory["hash"][trained], self.memory["y"][trained])
             held &= ~whole_groups(seen & ~alike, groups)  # what resembles training photos measures nothing
         for label in labels.unique().tolist():  # a class is never left without a photo to learn from
             rows = labels == label

@@ -27,7 +27,7 @@ from triphase.app.scan import Photos, scan
 from triphase.app.store.checksums import FORMAT
 from triphase.app.store.versions import Store
 from triphase.checkpoint import Checkpoint
-from triphase.data.feature_cache import recalling
+from triphase.data.feature_cache import BUDGET, Budget, recalling
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CannotWrite, CorruptState, InvalidValue, Mismatch
@@ -69,7 +69,6 @@ class Plan:
     new_classes: list[str]
     counts: dict[str, int]  # to be learned, per class
     doubtful: list[str]  # a sentence for each class that corrections would take most photos from
-    base: State | None  # the model to go on from
     pending: frozenset[int]  # ids of photos that only the quick half of a lesson has seen
 
     def to_json(self) -> dict[str, Any]:
@@ -77,11 +76,11 @@ class Plan:
         return {
             "learn": self.counts,
             "new_classes": self.new_classes,
-            "known_already": sum(self.photos.taught.values()),
-            "corrected": int(self.photos.moved.sum()),
+            "known_already": sum(self.photos.known_already.values()),
+            "corrected": int(self.photos.corrected.sum()),
             "repeats": self.photos.repeats,
             "skipped": self.photos.skipped,
-            "notes": [*self.photos.notes, *self.doubtful],
+            "notes": [*self.photos.remarks, *self.doubtful],
         }
 
 
@@ -107,16 +106,25 @@ def recipe_for(n: int, n_memory: int) -> Recipe:
     )
 
 
-def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> Plan:
-    """Look at the photos and at what was taught before; nothing is written."""
-    state, pending = _base(store)
+def plan(
+    store: Store,
+    base: tuple[State | None, frozenset[int]],
+    photos: Path,
+    size: int,
+    budget: Budget | None,
+    *,
+    skip_bad: bool = False,
+    watch: Watch = lambda event: None,
+) -> Plan:
+    """Look at the photos and at what was taught before; nothing is written. Pixels are kept within `budget`."""
+    state, pending = base
     taught: dict[int, str] = {}
     known: list[str] = []
     if state is not None:
         known = list(state["app"]["names"])
         pairs = zip(state["taught"]["ids"].tolist(), state["taught"]["labels"].tolist(), strict=True)
         taught = {id_: known[label] for id_, label in pairs}
-    found = scan(photos, taught=taught, skip_bad=skip_bad, watch=watch)
+    found = scan(photos, size, budget, taught=taught, skip_bad=skip_bad, watch=watch)
     if pending - set(found.ids.tolist()):
         raise Mismatch(
             f"{store.path} has learned the last lesson in part (--quick), and not all its photos are in {photos}: "
@@ -125,12 +133,12 @@ def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = l
     counts = torch.bincount(found.labels, minlength=len(found.names)).tolist()
     learned = {name: n for name, n in zip(found.names, counts, strict=True) if n}
     new = [name for name in learned if name not in known]
-    return Plan(found, new, learned, _doubtful(found, taught, learned), state, pending)
+    return Plan(found, new, learned, _doubtful(found, taught, learned), pending)
 
 
 def _doubtful(found: Photos, taught: dict[int, str], learned: dict[str, int]) -> list[str]:
     """Classes that go on, but lose most of what they were learned from; no exemplar can tell what that does."""
-    before, moved = Counter(taught.values()), Counter(taught[id_] for id_ in found.ids[found.moved].tolist())
+    before, moved = Counter(taught.values()), Counter(taught[id_] for id_ in found.ids[found.corrected].tolist())
     return [
         f"{n} of the {before[name]} photos that {name} was learned from lie in other classes now."
         for name, n in moved.items()
@@ -154,12 +162,13 @@ def rehearse(
     _check(max_drop, keep)
     store = Store(path)
     store.directory.check_location()
-    found = plan(store, photos, skip_bad=skip_bad, watch=watch)
+    base = _base(store)
+    agreed = _agreed(store, base[0], dict(options or {}), quick=quick)
+    model = Model(agreed) if base[0] is None else Model.from_state(base[0])
+    found = plan(store, base, photos, model.size, None, skip_bad=skip_bad, watch=watch)
     _check_corrections(found, force)
-    agreed = _agreed(store, found.base, dict(options or {}), quick=quick)
-    model = Model(agreed) if found.base is None else Model.from_state(found.base)
     if model.memory is not None:
-        moved = set(found.photos.ids[found.photos.moved].tolist())
+        moved = set(found.photos.ids[found.photos.corrected].tolist())
         stay = {label for id_, label in model.taught.items() if id_ not in model.apart and id_ not in moved}
         model.memory.check_room(len(stay) + len(found.new_classes))
     return found
@@ -207,23 +216,23 @@ class _Lesson:
     ) -> None:
         self.store, self.watch, self.max_drop, self.force, self.keep = store, watch, max_drop, force, keep
         self.quick, self.started = quick, time.perf_counter()
-        self.plan = plan(store, folder, skip_bad=skip_bad, watch=watch)
+        base = _base(store)
+        self.options = _agreed(store, base[0], options, quick=quick)
+        self.model = Model(self.options) if base[0] is None else Model.from_state(base[0])
+        self.plan = plan(store, base, folder, self.model.size, BUDGET, skip_bad=skip_bad, watch=watch)
         _check_corrections(self.plan, force)
-        self.state = self.plan.base
-        self.options = _agreed(store, self.state, options, quick=quick)
         self.half = bool(self.plan.pending)  # the version in use has seen this lesson in part
         self.saved_at = self.drawn_at = 0.0
         self.checkpoint = Checkpoint(store.work / "state")
 
     def go(self) -> Outcome:
         """The whole lesson."""
-        photos, notes = self.plan.photos, list(self.plan.photos.notes)
+        photos, notes = self.plan.photos, list(self.plan.photos.remarks)
         if len(photos) == 0:
             return self._nothing(notes)
-        model = Model(self.options) if self.state is None else Model.from_state(self.state)
-        images = photos.images(model.size)
-        if bool(photos.moved.any()):
-            moved = images.select(photos.moved.nonzero().view(-1))
+        model, images = self.model, photos.images
+        if bool(photos.corrected.any()):
+            moved = images.select(photos.corrected.nonzero().view(-1))
             self.watch({"event": "corrected", "images": len(moved)})
             names = list(model.names)
             removal.unteach(model, moved)
@@ -318,8 +327,8 @@ class _Lesson:
             published=published,
             version=None,
             learned=len(experience.images),
-            known_already=sum(self.plan.photos.taught.values()),
-            corrected=int(self.plan.photos.moved.sum()),
+            known_already=sum(self.plan.photos.known_already.values()),
+            corrected=int(self.plan.photos.corrected.sum()),
             classes=table(model, experience, before, old),
             verdict=verdict,
             confused=before.confused(model, old),
@@ -356,7 +365,7 @@ class _Lesson:
         current = self.store.current()
         nothing = torch.empty(0, dtype=torch.bool)
         verdict = calibration.guard(nothing, nothing, nothing.long(), self.max_drop)
-        known = sum(self.plan.photos.taught.values())
+        known = sum(self.plan.photos.known_already.values())
         lesson = self.store.work / "lesson.json"
         if lesson.exists() and current is not None and files.read_json(lesson)["parent"] < current.number:
             self.store.discard_work()  # of a lesson that was published just before it was interrupted

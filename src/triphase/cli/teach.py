@@ -123,11 +123,11 @@ def _print_plan(found: Plan) -> None:
         table.add_row(Text(name), f"{n:,}{' (new)' if name in found.new_classes else ''}")
     if found.counts:
         Console().print(table)
-    known, moved = sum(found.photos.taught.values()), int(found.photos.moved.sum())
+    known, moved = sum(found.photos.known_already.values()), int(found.photos.corrected.sum())
     what = "Nothing to learn" if not found.counts else f"{count(len(found.photos), 'photo')} would be learned"
     say(f"{what}; {_left_out(known, moved)}. Nothing was written.")
     print_skipped(found.photos.skipped)
-    for note in found.photos.notes:
+    for note in found.photos.remarks:
         say(note)
 
 
