@@ -181,7 +181,8 @@ def test_learners_whose_llf_is_frozen_refuse_to_train_it(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [TPC, Anchored])
 def test_diagnostics_say_how_far_head_rows_overshoot(make: Any) -> None:
-    learner = make(tiny_model(0), Memory(12), s=0.1)
-    assert isinstance(learner, HasDiagnostics) and learner.diagnostics() == {}
+    learner: Any = make(tiny_model(0), Memory(12), s=0.1)
+    reports: HasDiagnostics = learner
+    assert reports.diagnostics() == {}
     learner.learn(tiny_stream().experiences[0], FIRST)
     assert learner.diagnostics() == {"peak_sigma_over_s": pytest.approx(1.0)}, "normalised at the end (Eq. 9)"
