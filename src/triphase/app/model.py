@@ -21,7 +21,7 @@ from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners import SLDA, ClosedForm, QuickLearner, Teachable
 from triphase.learners.protocol import Tick, ignore
-from triphase.models import SplitClassifier, build
+from triphase.models import SplitClassifier, backbone, build
 from triphase.randomness import keys
 
 EXEMPLARS = 50  # of a class at most, near-copies of them aside
@@ -48,12 +48,10 @@ class Model:
     def __init__(self, options: Options, *, blank: bool = False) -> None:
         """`blank`: a state will be loaded, so pre-trained weights need not be read."""
         self.options = options
-        size = options.image_size
-        if size is None and options.backbone == "efficientnet_lite0":
-            size = 128
-        own: dict[str, Any] = {"channels": 3} if options.backbone == "small_cnn" else {}
-        own |= {"pretrained": False} if blank and options.backbone == "efficientnet_lite0" else {}
-        self.network: SplitClassifier = build(options.backbone, 0, image_size=size, seed=options.seed, **own)
+        size = options.image_size or backbone(options.backbone).photo_size
+        self.network: SplitClassifier = build(
+            options.backbone, 0, image_size=size, seed=options.seed, load_pretrained=not blank
+        )
         self.network.freeze("llf")
         self.memory = self._make_memory()
         takes_memory = options.learner in ("anchored", "tpc")
