@@ -19,7 +19,7 @@ from triphase.bench.run.setup import prepare
 from triphase.budget import Budget
 from triphase.cli.options import JSON, NAMES, Data, LatentBudget, Set, parse_sets, takes_options
 from triphase.cli.report import report
-from triphase.cli.show import Show, percent, print_json
+from triphase.cli.show import Show, cell, percent, print_json
 from triphase.cli.sweep import ablate, sweep
 from triphase.context import Context
 
@@ -137,7 +137,7 @@ def _print(directory: Path, done: Report) -> None:
     table.add_row("training time", f"{done.train_seconds:.1f} s ({phases})")
     parts = ", ".join(f"{part} {100 * share:.0f} %" for part, share in done.profile["shares"].items())
     table.add_row("speed", f"{done.profile['images_per_second']:,.0f} images/s ({parts})")
-    table.add_row("run", str(directory))
+    table.add_row("run", cell(directory))
     Console().print(table, highlight=False)
 
 
