@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from triphase.context import Context
 from triphase.data.memory import Memory
-from triphase.learners.protocol import learn_blocks
 from triphase.learners.slda import SLDA
+from triphase.learners.training import set_trainable
 from triphase.models import SplitClassifier
 
 SHRINKAGE = 0.3  # as the recipe has it; alone .5 is a little better (benchmarks/results/recipe.md)
@@ -34,7 +34,7 @@ class DepthSLDA(SLDA):
     ) -> None:
         super().__init__(model, memory, seed=seed, pretrained=pretrained, shrinkage=shrinkage, context=context)
         self.feature_model = SplitClassifier(model.llf, Depths(model.csf, widest=2 * model.n_features), model.head)
-        learn_blocks(self.feature_model, llf=False, csf=False)  # reading never trains, whatever the model is told
+        set_trainable(self.feature_model, llf=False, csf=False)  # reading never trains, whatever the model is told
         self.settings |= {"learner": "slda_depths"}
 
 
