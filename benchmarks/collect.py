@@ -1,4 +1,4 @@
-"""What every run of some folders measured, one line for each, as it is kept in benchmarks/results/comparison.
+"""The results of every run in the given folders, one line for each, as in benchmarks/results/comparison.
 
 python benchmarks/collect.py runs/stream2 runs/stream2-derpp > stream2.json
 """
@@ -19,18 +19,21 @@ OPTIONS += ("stage2_epochs", "mean", "n_projected", "shrinkage", "weight", "empt
 
 def line_of(report: Path, name: str) -> dict[str, Any]:
     """The settings that matter, and the curve in percent."""
-    measured = files.read_json(report)
-    settings = measured["settings"]
+    run_report = files.read_json(report)
+    settings = run_report["settings"]
     recipe = settings["first" if settings["learner"] == "joint" else "rest"]
-    curve = [fmean(value for value in row if value is not None) for row in measured["accuracy"]]
+    curve = [fmean(value for value in row if value is not None) for row in run_report["accuracy"]]
     line = {"run": name, "learner": settings["learner"], "order": settings["order"], "seed": settings["seed"]}
     line |= {key: recipe[key] for key in ("lr", "csf_lr", "epochs", "n_mbe", "n_mbr", "weight_decay", "trainable")}
     line |= {"memory": (settings.get("memory") or {}).get("capacity", 0)}
     line |= {"options": {key: settings[key] for key in OPTIONS if key in settings}}
-    line |= {"amca": round(100 * measured["amca"], 2), "final": round(100 * measured["final_accuracy"], 2)}
-    line |= {"evaluated_after": measured["evaluated_after"], "accuracy": [round(100 * value, 2) for value in curve]}
-    line |= {"train_seconds": round(measured["train_seconds"], 1), "stream": settings["stream"]}
-    return line | {"versions": measured["versions"]}
+    line |= {"amca": round(100 * run_report["amca"], 2), "final": round(100 * run_report["final_accuracy"], 2)}
+    line |= {
+        "evaluated_after": run_report["evaluated_after"],
+        "accuracy": [round(100 * value, 2) for value in curve],
+    }
+    line |= {"train_seconds": round(run_report["train_seconds"], 1), "stream": settings["stream"]}
+    return line | {"versions": run_report["versions"]}
 
 
 def main() -> None:

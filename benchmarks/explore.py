@@ -2,7 +2,7 @@
 
     python benchmarks/explore.py --data DIR >> benchmarks/results/explore.jsonl      # DIR holds cifar-100-binary/
 
-The stream of benchmarks/recipe.py. TPC is changed in one thing at a time: the rates of head and csf apart, s,
+The stream of benchmarks/recipe.py. TPC is changed in one thing at a time: separate rates of head and csf, s,
 flips, the mean of its weights over experiences, distillation of what it was before or of the closed form, Phase I
 in closed form. One JSON line for each and each class order: TPC alone, and beside SLDA of every depth.
 """
@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recipe import DEPTHS, FIRST, Bench, Scores, left_out, measured, reading, together
+from recipe import DEPTHS, FIRST, Bench, Scores, amca_and_final, left_out, reading, together
 from torch import Tensor
 from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Anchored, Experience, Memory, Recipe
 from triphase.data.batches import Batches
-from triphase.data.feature_cache import share
 from triphase.learners.anchored import standardize
 from triphase.learners.protocol import Tick, ignore
 from triphase.maths import normalize_
@@ -75,7 +74,9 @@ class ClosedPhaseI(TPC):
             images, slots = experience.images, self.memory.slots()
             self.model.eval()
             with torch.no_grad():
-                f = self.model.csf(torch.cat([batches.plain(torch.arange(len(images))), batches.held(slots)]))
+                f = self.model.csf(
+                    torch.cat([batches.image_latents(torch.arange(len(images))), batches.memory_latents(slots)])
+                )
             lda = SLDA(reading(("f",), {"f": f}), shrinkage=SHRINKAGE)
             lda.add(f, torch.cat([images.labels, self.memory["y"][slots]]))
             _, W, _ = lda.solution
@@ -91,8 +92,8 @@ def learned(bench: Bench, recipe: Change, options: Change) -> Scores:
     own = {name: options.pop(name, 0.0) for name in ("averaged", "closed_form", "phase_1")}
     model = build("efficientnet_lite0", bench.stream.n_seen[-1], image_size=96)
     kind = FromClosedForm if own["closed_form"] else ClosedPhaseI if own["phase_1"] else TPC
-    learner = kind(model, Memory(bench.shape.memory), **options)
-    helper = Anchored(copy.deepcopy(model), None)  # only its closed form learns
+    learner = kind(model, Memory(bench.shape.memory), context=bench.context(), **options)
+    helper = Anchored(copy.deepcopy(model), None, context=bench.context())  # only its closed form learns
     if isinstance(learner, FromClosedForm):
         learner.weight, learner.anchor = own["closed_form"], helper.closed_form.logits
     mean: dict[str, Tensor] = {}
@@ -127,15 +128,14 @@ def main() -> None:
     arguments = parser.parse_args()
     for order in map(int, arguments.orders.split(",")):
         with tempfile.TemporaryDirectory() as folder:
-            share(Path(folder))
-            bench = Bench(left_out(arguments.data, order))
+            bench = Bench(left_out(arguments.data, order), Path(folder))
             deep = bench.slda(DEPTHS, shrinkage=SHRINKAGE)
             for name in arguments.variants.split(";") if arguments.variants else VARIANTS:
                 recipe, options = VARIANTS[name]
                 scores = learned(bench, recipe, dict(options))
                 line: dict[str, Any] = {"variant": name, "order": order}
                 for who, said in (("TPC", scores), ("both", together(scores, deep, WEIGHT))):
-                    line[who] = dict(zip(("amca", "final"), measured(said, bench.answers), strict=True))
+                    line[who] = dict(zip(("amca", "final"), amca_and_final(said, bench.answers), strict=True))
                 print(json.dumps(line), flush=True)
 
 

@@ -1,10 +1,10 @@
-"""How sure a model of few classes is, with scores standardised image by image and with one spread for all images.
+"""Confidence of models of few classes: scores divided by each image's own standard deviation, or by one for all.
 
     python benchmarks/few_classes.py --data DIR      # DIR holds cifar-100-binary/; 3 minutes of one core
 
 Models of 2 to 8 classes of CIFAR-100, 60 photos a class, one class at a time after the first ones; six draws of
-classes each. Prints a table: accuracy of both members and of their sum, how well the probability of an answer tells
-right from wrong (AUROC), and the negative log-likelihood at the best temperature.
+classes each. Prints a table: accuracy of both members and of their sum, how well the probability of an answer
+separates right from wrong answers (AUROC), and the negative log-likelihood at the best temperature.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def scores(learner: Anchored, z: Tensor) -> dict[str, Tensor]:
     shared = [standardize(said, learner.known, s) for said, s in zip(members, learner.score_stds, strict=True)]
     found = {"TPC": members[0], "SLDA of every depth": members[1]}
     return found | {
-        "own spread": own[0] + CLOSED_FORM_WEIGHT * own[1],
-        "one spread": shared[0] + CLOSED_FORM_WEIGHT * shared[1],
+        "own standard deviation": own[0] + CLOSED_FORM_WEIGHT * own[1],
+        "one standard deviation": shared[0] + CLOSED_FORM_WEIGHT * shared[1],
     }
 
 
-def measured(said: Tensor, y: Tensor) -> tuple[float, float, float]:
+def evaluate(said: Tensor, y: Tensor) -> tuple[float, float, float]:
     """Accuracy in percent, AUROC of the confidence, likelihood."""
     likelihood, best = min((float(F.cross_entropy(said / t, y)), t) for t in TEMPERATURES)
     right, sure = said.argmax(1) == y, (said / best).softmax(1).amax(1)
@@ -65,10 +65,10 @@ def main() -> None:
                 learner.learn(experience, recipe_for(len(experience.images), len(memory)))
             z = unpack(latents(learner.model, stream.test))
             for name, said in scores(learner, z).items():
-                rows.setdefault(name, []).append(measured(said, stream.test.labels))
+                rows.setdefault(name, []).append(evaluate(said, stream.test.labels))
         for name, values in rows.items():
-            accuracy, told, likelihood = torch.tensor(values).nanmean(0).tolist()
-            print(f"| {n} | {name} | {accuracy:.1f} % | {told:.3f} | -{likelihood:.3f} |", flush=True)
+            accuracy, confidence_auroc, likelihood = torch.tensor(values).nanmean(0).tolist()
+            print(f"| {n} | {name} | {accuracy:.1f} % | {confidence_auroc:.3f} | -{likelihood:.3f} |", flush=True)
 
 
 if __name__ == "__main__":

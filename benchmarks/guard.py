@@ -31,11 +31,11 @@ def shuffled(images: Images, seed: int) -> Images:
     return images.select(torch.arange(len(images)), images.labels[order])
 
 
-def told(outcome: Outcome) -> dict[str, Any]:
-    """What matters of an outcome."""
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """The verdict of a lesson."""
     verdict = outcome.verdict
     refused = {"by forgetting": verdict.refused, "by labels": outcome.unlearned}
-    return {"published": outcome.published, **refused, "drop": verdict.drop, "exemplars": verdict.n}
+    return {"published": outcome.published, **refused, "drop": verdict.drop, "held_out": verdict.n}
 
 
 def main() -> None:
@@ -57,20 +57,20 @@ def main() -> None:
             if number:
                 shutil.copytree(model, copy)
                 write(shuffled(images, number), torch.arange(len(rows)), root / "poison", names)
-                poisoned.append(told(teach(copy, root / "poison", options)))
+                poisoned.append(summary(teach(copy, root / "poison", options)))
                 for folder in (copy, root / "poison"):
                     shutil.rmtree(folder)
             outcome = teach(model, root / "clean", options)
             if number:
-                clean.append(told(outcome))
+                clean.append(summary(outcome))
             if not outcome.published:
                 teach(model, root / "clean", options, force=True)
             shutil.rmtree(root / "clean")
     rates = {
         "lessons": len(clean),
-        "false refusals": sum(not told["published"] for told in clean) / len(clean),
-        "misses": sum(told["published"] for told in poisoned) / len(poisoned),
-        "refused for forgetting alone": sum(told["by forgetting"] for told in poisoned) / len(poisoned),
+        "false refusals": sum(not lesson["published"] for lesson in clean) / len(clean),
+        "misses": sum(lesson["published"] for lesson in poisoned) / len(poisoned),
+        "refused for forgetting alone": sum(lesson["by forgetting"] for lesson in poisoned) / len(poisoned),
     }
     print(json.dumps({**rates, "clean": clean, "poisoned": poisoned}, indent=1))
 

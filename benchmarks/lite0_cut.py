@@ -125,8 +125,8 @@ def accuracy(model: SplitClassifier, z: Tensor, y: Tensor) -> float:
     return 100 * (guesses == y).float().mean().item()
 
 
-def row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def row(values: list[str]) -> str:
+    return f"| {' | '.join(values)} |"
 
 
 def parse() -> Settings:

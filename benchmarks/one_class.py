@@ -3,7 +3,7 @@
 python benchmarks/one_class.py --data DIR [--image-size 128] [--times 3]
 
 Real photos: CIFAR-100 written out as PNG folders. `--quick` answers first from its closed form: the seconds until
-that version is in use are told, too.
+that version is in use are printed, too.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3)
     arguments = parser.parse_args()
     train, _, names = sources.cifar100(arguments.data)
-    told: dict[str, Any] = {"image_size": int(arguments.image_size)}
+    result: dict[str, Any] = {"image_size": int(arguments.image_size)}
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         folders(train, names, root)
-        _, _, told["seconds_of_the_first_lesson"] = command(
+        _, _, result["seconds_of_the_first_lesson"] = command(
             root / "base", "--image-size", arguments.image_size, model=root / "model"
         )
         for way in ("whole", "quick"):
@@ -76,11 +76,11 @@ def main() -> None:
                 shutil.rmtree(root / "copy")
                 firsts.append(first)
                 seconds.append(total)
-            told[way] = {"first_answer": median(firsts), "seconds": median(seconds), "all": seconds}
+            result[way] = {"first_answer": median(firsts), "seconds": median(seconds), "all": seconds}
         verdict = document["verdict"]
-        told |= {"known_before": verdict["before"], "known_after": verdict["after"], "exemplars": verdict["n"]}
-        told["new_class"] = [c["after"] for c in document["classes"] if c["new"]]
-    print(json.dumps(told, indent=1))
+        result |= {"known_before": verdict["before"], "known_after": verdict["after"], "held_out": verdict["n"]}
+        result["new_class"] = [c["after"] for c in document["classes"] if c["new"]]
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

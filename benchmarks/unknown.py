@@ -3,8 +3,8 @@
     python benchmarks/unknown.py --data DIR --figure unknown.png      # DIR holds cifar-100-binary/
 
 EfficientNet-Lite0 at 96 px learns 5 lessons of 10 classes with TPC, 100 images a class of which a few are held out
-as exemplars, inside the same memory as replay. Test images of taught classes are then told apart from test images
-of the others by several scores; thresholds and the temperature come from the exemplars alone. Prints one JSON
+inside the same memory as replay. Several scores then separate test images of taught classes from
+those of the others; thresholds and the temperature come from the held-out images alone. Prints one JSON
 document: each class order, and the mean over them.
 """
 
@@ -43,7 +43,7 @@ from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis
 from triphase.models import build
 
 TAUGHT, LESSONS, PER_CLASS, TESTED = 50, 5, 100, 50
-MEMORY, EXEMPLARS = 1000, 5  # samples in all, and those of each class among them that are held out
+MEMORY, HELD_OUT = 1000, 5  # samples in all, and those of each class among them that are held out
 N_MBE, N_MBR = 72, 56  # 128 as 950 images of a lesson to 750 replayed ones
 CHOSEN = "relative Mahalanobis, SLDA"  # drawn in full: the one in use
 Scores = dict[str, Tensor]
@@ -68,13 +68,13 @@ def main() -> None:
     began = time.process_time()
     results: list[dict[str, Any]] = []
     for order in range(arguments.orders):
-        exemplars, test, train, replayed = teach(arguments.data, order)
+        held_out, test, train, replayed = teach(arguments.data, order)
         closed = statistics(train.frozen, train.y)
-        held, tested = scores([exemplars, test], exemplars, closed, replayed)
-        found = measure(exemplars.y, test.y, held, tested)
-        found["TPC"] = calibration_errors(exemplars.logits, exemplars.y, test.logits, test.y)
+        held, tested = scores([held_out, test], held_out, closed, replayed)
+        found = measure(held_out.y, test.y, held, tested)
+        found["TPC"] = calibration_errors(held_out.logits, held_out.y, test.logits, test.y)
         found["TPC + SLDA"] = calibration_errors(
-            summed(exemplars, *closed), exemplars.y, summed(test, *closed), test.y
+            summed(held_out, *closed), held_out.y, summed(test, *closed), test.y
         )
         results.append(found)
         if order == 0 and arguments.figure:
@@ -90,8 +90,8 @@ def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
     classes = seeded_order(len(names), order)[:TAUGHT]
     chosen = torch.isin(train.labels, torch.tensor(classes)).nonzero().view(-1)
     given = per_class(train.select(chosen), PER_CLASS, seed=order)
-    exemplars = per_class(given, EXEMPLARS, seed=order)
-    lessons = given.select((~torch.isin(given.ids, exemplars.ids)).nonzero().view(-1))
+    held_out = per_class(given, HELD_OUT, seed=order)
+    lessons = given.select((~torch.isin(given.ids, held_out.ids)).nonzero().view(-1))
     each = TAUGHT // LESSONS
     stream = class_incremental(lessons, test, names, first=each, then=each, order=classes)
     label = torch.full((len(names),), -1)
@@ -99,19 +99,19 @@ def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
 
     model = build("efficientnet_lite0", image_size=96).eval()
     model.freeze("llf")
-    untouched = Depths(copy.deepcopy(model.csf), widest=2 * model.n_features).eval()
-    learner = TPC(model, Memory(MEMORY - EXEMPLARS * TAUGHT, seed=order, store="latent"), seed=order)
+    pretrained_csf = Depths(copy.deepcopy(model.csf), widest=2 * model.n_features).eval()
+    learner = TPC(model, Memory(MEMORY - HELD_OUT * TAUGHT, seed=order, store="latent"), seed=order)
 
     def at_first(images: Images) -> tuple[Tensor, Tensor, Tensor]:
         z = latents(model, images)
         with torch.no_grad():
-            return label[images.labels], z, torch.cat([untouched(unpack(part)) for part in z.split(500)])
+            return label[images.labels], z, torch.cat([pretrained_csf(unpack(part)) for part in z.split(500)])
 
     def at_last(y: Tensor, z: Tensor, frozen: Tensor) -> Seen:
         logits = torch.cat([learner.logits(unpack(part)) for part in z.split(500)])
         return Seen(y, logits, features(model.eval(), z.unsqueeze(1))[:, 0], frozen)
 
-    everything = [at_first(images) for images in (exemplars, test, lessons)]
+    everything = [at_first(images) for images in (held_out, test, lessons)]
     for experience in stream.experiences:
         n_mbe, n_mbr = (N_MBE, N_MBR) if experience.index > 1 else (N_MBE + N_MBR, 0)
         learner.learn(experience, Recipe(4, lr=0.1, csf_lr=0.03, n_mbe=n_mbe, n_mbr=n_mbr, augment="flip"))
@@ -127,13 +127,13 @@ def summed(seen: Seen, means: Tensor, precision: Tensor) -> Tensor:
     return standardized(seen.logits) + CLOSED_FORM_WEIGHT * standardized(slda(seen.frozen, means, precision))
 
 
-def scores(wanted: list[Seen], exemplars: Seen, closed: tuple[Tensor, Tensor], replayed: Seen) -> list[Scores]:
+def scores(wanted: list[Seen], held_out: Seen, closed: tuple[Tensor, Tensor], replayed: Seen) -> list[Scores]:
     """Each out-of-distribution score, higher where an image looks like a class that was taught."""
-    temperature = calibration.fit_temperature(exemplars.logits, exemplars.y)
+    temperature = calibration.fit_temperature(held_out.logits, held_out.y)
     means, precision = closed
     learned_means, learned_precision = statistics(replayed.learned, replayed.y)
     white, learned_white = torch.linalg.cholesky(precision), torch.linalg.cholesky(learned_precision)
-    both = calibration.fit_temperature(summed(exemplars, *closed), exemplars.y)
+    both = calibration.fit_temperature(summed(held_out, *closed), held_out.y)
     return [
         {
             "max softmax, TPC": max_softmax(seen.logits, temperature),
@@ -185,7 +185,7 @@ def calibration_errors(held: Tensor, y_held: Tensor, logits: Tensor, y: Tensor) 
 
 
 def measure(y_held: Tensor, y: Tensor, held: Scores, tested: Scores) -> dict[str, Any]:
-    """What each score tells in one class order."""
+    """How well each score separates known from unknown images in one class order."""
     known = y >= 0
     found: dict[str, Any] = {"scores": {}}
     for name, score in tested.items():

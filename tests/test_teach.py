@@ -29,6 +29,7 @@ from triphase.app.evaluation import Measured
 from triphase.app.model import Model
 from triphase.app.scan import scan
 from triphase.app.store.versions import Store
+from triphase.budget import Budget
 from triphase.checkpoint import Checkpoint
 from triphase.cli import main
 from triphase.cli.progress import Progress
@@ -243,7 +244,7 @@ def exemplars(model: Path) -> torch.Tensor:
 
 
 def test_a_class_of_which_only_a_photo_for_measuring_stays_in_its_folder_is_gone(world: World) -> None:
-    held, red = exemplars(world.base).tolist(), scan(world.one)
+    held, red = exemplars(world.base).tolist(), scan(world.one, 8)
     ids = dict(zip(map(str, red.paths), red.ids.tolist(), strict=True))
     for photo in sorted((world.one / "red").iterdir()):
         if ids[str(photo)] not in held:
@@ -256,7 +257,7 @@ def test_a_class_of_which_only_a_photo_for_measuring_stays_in_its_folder_is_gone
 
 
 def test_near_duplicates_of_an_exemplar_are_not_trained_on_even_alone(world: World, tmp_path: Path) -> None:
-    photos, held = scan(world.one), exemplars(world.base).tolist()
+    photos, held = scan(world.one, 8), exemplars(world.base).tolist()
     copied = [path for path, id_ in zip(photos.paths, photos.ids.tolist(), strict=True) if id_ in held]
     for path in copied:
         near = tmp_path / "near" / path.parent.name / f"{path.stem}.png"
@@ -791,7 +792,7 @@ def test_a_model_that_stores_no_sample_still_knows_fresh_photos_of_its_classes(
 
 def test_unteach_forgets_a_class_of_which_only_photos_for_measuring_are_left(world: World, tmp_path: Path) -> None:
     apart = set(Store(world.base).load()[0]["taught"]["apart"].tolist())
-    photos = scan(world.one)
+    photos = scan(world.one, 8)
     for file, id_ in zip(photos.paths, photos.ids.tolist(), strict=True):
         if file.parent.name == "red" and id_ not in apart:
             (tmp_path / "wrong" / "red").mkdir(parents=True, exist_ok=True)
@@ -805,7 +806,7 @@ def test_unteach_forgets_a_class_of_which_only_photos_for_measuring_are_left(wor
 
 def test_all_but_the_photos_for_measuring_cannot_be_untaught(world: World, tmp_path: Path) -> None:
     apart = set(Store(world.base).load()[0]["taught"]["apart"].tolist())
-    photos = scan(world.one)
+    photos = scan(world.one, 8)
     for file, id_ in zip(photos.paths, photos.ids.tolist(), strict=True):
         if id_ in apart:
             file.unlink()
@@ -1017,7 +1018,7 @@ def test_a_lesson_with_mostly_wrong_labels_is_refused_though_guessing_would_do_w
     model = Model.from_state(Store(world.base).load()[0])
     before = Measured(model)
     before.right = torch.arange(100) < 80
-    images = scan(world.one).images(model.size)
+    images = scan(world.one, model.size, Budget(1 << 30)).images
     held = torch.ones(len(images), dtype=torch.bool)
     experience = Experience(2, images, held)
     assert before.unlearned(model, experience) and len(asked) == 1, "the few say enough"

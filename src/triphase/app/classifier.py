@@ -18,7 +18,7 @@ from torch import Tensor
 from triphase.app import removal
 from triphase.app.class_names import class_name
 from triphase.app.model import Model
-from triphase.app.near_duplicates import SIDE, dhash
+from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.app.options import Options
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
@@ -168,7 +168,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(rows) == 0:
             return
         chosen = images.select(rows, numbers[rows])
-        hashes = torch.cat([dhash(resize(chosen.read(some), SIDE)) for some in torch.arange(len(rows)).split(256)])
+        hashes = torch.cat(
+            [dhash(resize(chosen.read(some), HASH_SIZE)) for some in torch.arange(len(rows)).split(256)]
+        )
         experience, after = model.lesson(chosen, names, hashes)
         stored = 0 if model.memory is None else len(model.memory)
         model.learn(experience, after, recipe_for(max(1, len(experience.training)), stored))

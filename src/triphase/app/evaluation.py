@@ -59,7 +59,9 @@ class Measured:
         if held is None or len(classes) < 2 or len(self.y) == 0:
             return False
         own = experience.images.select(held.nonzero().view(-1))
-        logits = model.answered(own.ids, lambda rows: latents(model.network, own.select(rows)))
+        logits = model.answered(
+            own.ids, lambda rows: latents(model.network, own.select(rows), context=model.context)
+        )
         few = calibration.right_among(logits, own.labels, classes)
         reference = float(self.right.double().mean())
         if calibration.unlearned(few, len(classes), reference):

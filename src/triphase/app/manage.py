@@ -12,15 +12,16 @@ from typing import Any
 import torch
 
 from triphase.app import removal
-from triphase.app.class_names import class_name, spelled
+from triphase.app.class_names import class_name, normalized
 from triphase.app.model import Answer, Model, unknown_classes
-from triphase.app.scan import Watch, recognise, scan
+from triphase.app.scan import Watch, find_taught, scan
 from triphase.app.store import identities
 from triphase.app.store.rewriting import rewrite
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
-from triphase.data.images import Images, printable
+from triphase.data.images import Images
 from triphase.errors import BadData, CorruptState, InvalidValue, Mismatch
+from triphase.printable import printable
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,11 @@ def predict(path: Path, photos: Sequence[Path]) -> list[Answer]:
 def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> Evaluation:
     """Accuracy on class folders; classes that the model does not know are refused."""
     model, _ = open_model(path)
-    photos = scan(folder, skip_bad=skip_bad, watch=watch)
+    photos = scan(folder, model.size, model.context.budget, skip_bad=skip_bad, watch=watch)
     strangers = [name for name in photos.names if name not in model.names]
     if strangers:
         raise Mismatch(f"The model was never taught {', '.join(strangers)}; it knows {', '.join(model.names)}.")
-    probabilities, known = model.scores(photos.images(model.size))
+    probabilities, known = model.scores(photos.images)
     y = torch.tensor([model.names.index(name) for name in photos.names], dtype=torch.long)[photos.labels]
     guess, n = probabilities.argmax(1), len(model.names)
     right = (guess == y).double()
@@ -132,7 +133,7 @@ def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch =
 
 def rename(path: Path, old: str, new: str) -> Version:
     """Give a class another name; a new version, which `undo` takes back."""
-    old, new = spelled(old), class_name(new)
+    old, new = normalized(old), class_name(new)
     with _changing(path) as (store, model, version):
         if old not in model.names:
             raise unknown_classes(model.names, old)
@@ -146,7 +147,7 @@ def rename(path: Path, old: str, new: str) -> Version:
 
 def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
     """Take a class out of the version in use, or with `everywhere` out of every version and the history."""
-    name = spelled(name)
+    name = normalized(name)
     with _changing(path) as (store, model, version):
         if name not in model.names:
             if everywhere and _ever(store, name):
@@ -169,7 +170,7 @@ def unteach(
     They are files, or folders in which they lie at any depth.
     """
     with _changing(path) as (store, model, version):
-        files, ids = recognise(photos, model.taught, skip_bad=skip_bad, watch=watch)
+        files, ids = find_taught(photos, model.taught, skip_bad=skip_bad, watch=watch)
         if not files:
             raise BadData(f"No photo in {_places(photos)} was taught to this model: nothing to take back.")
         labels = torch.tensor([model.taught[id_] for id_ in ids.tolist()])

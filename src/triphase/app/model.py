@@ -9,9 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from triphase.app import calibration, ood
-from triphase.app.near_duplicates import near_duplicates, near_stored, split_exemplars, whole_groups
+from triphase.app import calibration, hold_out, near_duplicates, ood
+from triphase.app.near_duplicates import matches_stored, whole_groups
 from triphase.app.options import LEARNERS, Options, parse_memory
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import encode, features, latents, pack, unpack
 from triphase.data.images import Images
@@ -21,7 +22,7 @@ from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners import SLDA, ClosedForm, QuickLearner, Teachable
 from triphase.learners.protocol import Tick, ignore
-from triphase.models import SplitClassifier, build
+from triphase.models import SplitClassifier, backbone, build
 from triphase.randomness import keys
 
 EXEMPLARS = 50  # of a class at most, near-copies of them aside
@@ -45,20 +46,20 @@ class Answer:
 class Model:
     """A learner with names; `state_dict` is what a version of a model directory consists of."""
 
-    def __init__(self, options: Options, *, blank: bool = False) -> None:
+    def __init__(self, options: Options, *, blank: bool = False, context: Context | None = None) -> None:
         """`blank`: a state will be loaded, so pre-trained weights need not be read."""
         self.options = options
-        size = options.image_size
-        if size is None and options.backbone == "efficientnet_lite0":
-            size = 128
-        own: dict[str, Any] = {"channels": 3} if options.backbone == "small_cnn" else {}
-        own |= {"pretrained": False} if blank and options.backbone == "efficientnet_lite0" else {}
-        self.network: SplitClassifier = build(options.backbone, 0, image_size=size, seed=options.seed, **own)
+        self.context = Context() if context is None else context
+        size = options.image_size or backbone(options.backbone).photo_size
+        self.network: SplitClassifier = build(
+            options.backbone, 0, image_size=size, seed=options.seed, load_pretrained=not blank
+        )
         self.network.freeze("llf")
         self.memory = self._make_memory()
         takes_memory = options.learner in ("anchored", "tpc")
         make = LEARNERS[options.learner]
-        self.learner: Teachable = make(self.network, self.memory if takes_memory else None, seed=options.seed)
+        memory = self.memory if takes_memory else None
+        self.learner: Teachable = make(self.network, memory, seed=options.seed, context=self.context)
         self._remembers = takes_memory
         self.names: list[str] = []
         self.lessons = 0
@@ -93,17 +94,17 @@ class Model:
         renamed = images.select(torch.arange(len(images)), labels)
         if self.memory is None:
             return Experience(self.lessons + 1, renamed), after
-        groups = near_duplicates(hashes, labels)
+        groups = near_duplicates.groups(hashes, labels)
         limit = min(EXEMPLARS, max(1, (self.memory.capacity or 0) // len(after) // 4))
         key, slots = keys(self.options.seed + 1, images.ids), self.memory.slots(HELD_OUT)
-        held = split_exemplars(groups, labels, key, limit, SHARE, kept=self.memory["y"][slots].tolist())
+        held = hold_out.choose(groups, labels, key, limit, SHARE, held_before=self.memory["y"][slots].tolist())
         near = torch.zeros_like(held)
         if "hash" in self.memory.columns:
-            alike = near_stored(hashes, labels, self.memory["hash"][slots], self.memory["y"][slots])
+            alike = matches_stored(hashes, labels, self.memory["hash"][slots], self.memory["y"][slots])
             near = whole_groups(alike, groups)
             held = whole_groups(held | alike, groups)
             trained = self.memory.slots(TRAIN)
-            seen = near_stored(hashes, labels, self.memory["hash"][trained], self.memory["y"][trained])
+            seen = matches_stored(hashes, labels, self.memory["hash"][trained], self.memory["y"][trained])
             held &= ~whole_groups(seen & ~alike, groups)  # what resembles training photos measures nothing
         for label in labels.unique().tolist():  # a class is never left without a photo to learn from
             rows = labels == label
@@ -123,7 +124,8 @@ class Model:
             return
         self.learner.learn(experience, recipe, tick)
         if self.memory is not None and not self._remembers:
-            Batches(self.network, experience, self.memory, recipe, seed=self.options.seed).update_memory()
+            seed, context = self.options.seed, self.context
+            Batches(self.network, experience, self.memory, recipe, seed=seed, context=context).update_memory()
         self._count(experience, names)
 
     def glance(self, experience: Experience, names: Sequence[str], recipe: Recipe) -> None:
@@ -212,7 +214,7 @@ class Model:
         What is in the statistics looks far more familiar than other photos of its class, so a few images of each
         class at a time are left out of them; those of which nothing would be left are not scored.
         """
-        z, y, closed = latents(self.network, images), images.labels, self.closed
+        z, y, closed = latents(self.network, images, context=self.context), images.labels, self.closed
         if not isinstance(closed, SLDA):
             return self._familiarity(*self.look(z)), y
         f = features(closed.model, z.float().unsqueeze(1))[:, 0]
@@ -230,7 +232,7 @@ class Model:
         scored = closed.counts[y] >= ENOUGH if isinstance(closed, SLDA) else torch.zeros(len(y), dtype=torch.bool)
         found = torch.empty(len(y), len(self.names))
         if isinstance(closed, SLDA) and bool(scored.any()):
-            z = latents(self.network, images)
+            z = latents(self.network, images, context=self.context)
             f = features(closed.model, z.float().unsqueeze(1))[:, 0]
             for rows, others in _left_out(closed, f, y, scored, 2):
                 found[rows] = others.logits(z[rows], f[rows])[:, : len(self.names)]
@@ -278,7 +280,7 @@ class Model:
 
     def scores(self, images: Images) -> tuple[Tensor, Tensor]:
         """Probabilities (n, classes), and whether each image is like what was taught (n,) bool."""
-        z = latents(self.network, images)
+        z = latents(self.network, images, context=self.context)
         logits, nearness = self.look(z)
         known = torch.ones(len(z), dtype=torch.bool)
         if self.says_unknown:
@@ -303,7 +305,7 @@ class Model:
         """Packed latents of what the memory stores of some photos."""
         if self.options.replay == "latent" or len(stored) == 0:
             return stored
-        return encode(self.network, len(stored), stored.__getitem__)[:, 0]
+        return encode(self.network, len(stored), stored.__getitem__, context=self.context)[:, 0]
 
     @property
     def says_unknown(self) -> bool:
@@ -378,9 +380,9 @@ class Model:
             self._features = state["exemplars"]["ids"], state["exemplars"]["features"]
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Model:
+    def from_state(cls, state: dict[str, Any], context: Context | None = None) -> Model:
         """The model of a saved state."""
-        model = cls(Options(**state["app"]["options"]), blank=True)
+        model = cls(Options(**state["app"]["options"]), blank=True, context=context)
         try:
             model.load_state_dict(state)
             model._check()

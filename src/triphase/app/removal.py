@@ -39,7 +39,7 @@ def unteach(model: Model, images: Images) -> int:
     model.apart -= set(ids.tolist())
     closed = model.closed
     if closed is not None and bool(counted.any()):
-        z = latents(model.network, images.select(rows[counted]))
+        z = latents(model.network, images.select(rows[counted]), context=model.context)
         f = features(closed.feature_model, z.unsqueeze(1))[:, 0]
         closed.remove(f, labels[counted])
     if model.memory is not None:

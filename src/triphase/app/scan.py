@@ -1,23 +1,29 @@
-"""Photos on a disk: which there are, and which of them were taught before."""
+"""A folder of photos, by content: which are new, known already, corrected or broken."""
+
+from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from triphase.app.class_names import class_name
-from triphase.app.near_duplicates import SIDE, dhash
-from triphase.data.images import Images, decode, decode_pool, printable
+from triphase.app.near_duplicates import HASH_SIZE, dhash
+from triphase.budget import Budget
+from triphase.data.images import DECODE_THREADS, Images, decode_sizes
 from triphase.data.sources.folder import class_folders, images_below, layout
 from triphase.data.sources.listing import file_digest, ids_from
-from triphase.errors import BadData, InvalidValue
+from triphase.errors import BadData, InvalidValue, few
 
-AT_ONCE = 32  # files handed to the threads together, so that a huge folder does not fill the memory
+CHUNK = 32  # files handed to the threads together, so that a huge folder does not fill the memory
 Watch = Callable[[dict[str, Any]], object]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class Photos:
 
     An id is a hash of the file's bytes, so a photo that was copied or renamed is recognised without decoding it,
     for ever: pixels would depend on the decoder's version. One that was edited or compressed anew is another
-    photo, and `near_duplicates` puts it into the group of the first.
+    photo, and a near-duplicate of the first.
     """
 
     paths: list[Path]
@@ -34,73 +40,89 @@ class Photos:
     labels: Tensor  # (n,) rows of `names`
     ids: Tensor  # (n,)
     hashes: Tensor  # (n, 2) from `dhash`
-    moved: Tensor  # (n,) bool: taught before, as another class
-    taught: dict[str, int]  # photos left out because they have been taught before, per class
+    corrected: Tensor  # (n,) bool: taught before, as another class
+    known_already: dict[str, int]  # photos left out because they have been taught before, per class
     repeats: int  # further copies within a class
     skipped: list[str]  # a sentence for each photo that cannot be read (only with skip_bad)
-    notes: list[str]  # sentences about what is odd, but no mistake
+    remarks: list[str]  # sentences about what is odd, but no mistake
+    pixels: Tensor | None  # uint8 (n or more, 3, size, size)
+    rows: Tensor  # (n,) of `pixels`
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def images(self, size: int) -> Images:
-        """The photos as size x size RGB, decoded on demand."""
-        return Images.from_files(self.paths, self.labels, self.ids, size)
+    @property
+    def images(self) -> Images:
+        """The photos as size x size RGB."""
+        assert self.pixels is not None, "the folder was scanned without a budget for pixels"
+        return Images(self.pixels.__getitem__, self.labels, self.ids, self.rows)
 
 
 class _File(NamedTuple):
+    """A photo in a class folder; its id and size are known once it has been hashed."""
+
     name: str  # of the class
     path: Path
     id: int = 0
-    hash: tuple[int, int] | None = None  # None for a photo that is not to be learned
-    fault: str = ""
+    stamp: tuple[int, int] = (0, 0)  # bytes and time of the last change, when it was hashed
+    fault: str = ""  # a sentence why it cannot be used
+
+
+class _Decoded(NamedTuple):
+    pixels: Tensor | None  # uint8 (n, 3, size, size)
+    hashes: Tensor  # (n, 2)
+    faults: dict[int, str]  # id -> a sentence why it cannot be used
 
 
 def scan(
     root: Path,
+    size: int,
+    budget: Budget | None = None,
     *,
     taught: Mapping[int, str] | None = None,
     skip_bad: bool = False,
     watch: Watch = lambda event: None,
 ) -> Photos:
-    """Look at every photo in the class folders of `root` once.
+    """Hash every photo in the class folders of `root`, then decode those that are new, each once.
 
-    `taught` says which ids have been taught as which class; those are counted, not decoded again. `watch` is told
-    {"event": "scan", "done": n, "total": n}. Photos that cannot be read are refused by name, or left out with
-    skip_bad; the same photo in two classes is refused.
+    From one decoded image come the square for the near-duplicate hash and the size x size square that a lesson
+    learns from; for a JPEG both come from the fraction that covers the larger one. Pixels are kept in what `budget`
+    allocates; without one they are not kept, as for a dry run. `taught` says which ids have been taught as which
+    class; those are counted, not decoded. `watch` gets {"event": "scan", "done": n, "total": n} while files are
+    hashed, then "decode" events. Photos that cannot be read are refused by name, or left out with skip_bad; the
+    same photo in two classes is refused.
     """
     root, before = Path(root), taught or {}
-    listed, notes = _list(root)
-    files: list[_File] = []
-    for first in range(0, len(listed), AT_ONCE):
-        files += _look(listed[first : first + AT_ONCE], before)
-        watch({"event": "scan", "done": len(files), "total": len(listed)})
-    bad = [file for file in files if file.fault]
-    if bad and not skip_bad:
-        more = f" {len(bad)} in all: {_few([printable(file.path) for file in bad])}." if len(bad) > 1 else ""
-        raise BadData(f"{bad[0].fault}{more} To go on without, use --skip-bad.")
-    good = [file for file in files if not file.fault]
-    if not good:
-        raise BadData(f"No folder in {printable(root)} holds a photo that can be read; {layout(root)}.")
+    listed, remarks = _list(root)
+    with ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="decode") as pool:
+        files = _hash_all(pool, listed, watch)
+        first = {file.id: file for file in sorted(files, reverse=True) if not file.fault}
+        new = sorted(file for file in first.values() if before.get(file.id) != file.name)
+        decoded = _decode_all(pool, new, size, budget, watch)
+    files = [file._replace(fault=file.fault or decoded.faults.get(file.id, "")) for file in files]
+    good = _readable(files, root, skip_bad)
     distinct = _distinct(good)
-    fresh = [file for file in distinct if file.hash is not None]
     names = sorted({file.name for file in distinct})
     number = {name: label for label, name in enumerate(names)}
+    learned = [(row, file) for row, file in enumerate(new) if file.id not in decoded.faults]
+    rows = torch.tensor([row for row, _ in learned], dtype=torch.long)
     return Photos(
-        paths=[file.path for file in fresh],
+        paths=[file.path for _, file in learned],
         names=names,
-        labels=torch.tensor([number[file.name] for file in fresh], dtype=torch.long),
-        ids=torch.tensor([file.id for file in fresh], dtype=torch.long),
-        hashes=torch.tensor([file.hash for file in fresh], dtype=torch.long).view(-1, 2),
-        moved=torch.tensor([file.id in before for file in fresh], dtype=torch.bool),
-        taught=dict(Counter(file.name for file in distinct if file.hash is None)),
+        labels=torch.tensor([number[file.name] for _, file in learned], dtype=torch.long),
+        ids=torch.tensor([file.id for _, file in learned], dtype=torch.long),
+        hashes=decoded.hashes[rows],
+        corrected=torch.tensor([file.id in before for _, file in learned], dtype=torch.bool),
+        known_already=dict(Counter(file.name for file in distinct if before.get(file.id) == file.name)),
         repeats=len(good) - len(distinct),
-        skipped=[file.fault for file in bad],
-        notes=notes,
+        skipped=[file.fault for file in files if file.fault],
+        remarks=remarks,
+        pixels=decoded.pixels,
+        rows=rows,
     )
 
 
-def recognise(
+def find_taught(
     places: Sequence[Path],
     taught: Collection[int],
     *,
@@ -108,37 +130,30 @@ def recognise(
     watch: Watch = lambda event: None,
 ) -> tuple[list[Path], Tensor]:
     """The photos in some files and folders, at any depth, that were taught: each content once, and their ids."""
-    listed: list[Path] = []
+    listed: list[_File] = []
     for place in places:
         if not place.exists():
-            raise BadData(f"There is no file or folder {printable(place)}; check the spelling.")
+            raise BadData(f"There is no file or folder {place}; check the spelling.")
         if not place.is_dir() and not place.is_file():  # reading a pipe might never end
-            raise BadData(f"{printable(place)} is neither a file nor a folder; give photos, or folders of them.")
-        listed += images_below(place)[0] if place.is_dir() else [place]
+            raise BadData(f"{place} is neither a file nor a folder; give photos, or folders of them.")
+        paths = images_below(place)[0] if place.is_dir() else [place]
+        listed += [_File("", path) for path in paths]
+    with ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="decode") as pool:
+        files = _hash_all(pool, listed, watch)
+    bad = [file.fault for file in files if file.fault]
+    if bad and not skip_bad:
+        raise BadData(f"{bad[0]} To go on without, use --skip-bad.")
     found: dict[int, Path] = {}
-    for first in range(0, len(listed), AT_ONCE):
-        some = listed[first : first + AT_ONCE]
-        for path, id_ in zip(some, decode_pool().map(_id, some), strict=True):
-            if isinstance(id_, str) and not skip_bad:
-                raise BadData(f"{id_} To go on without, use --skip-bad.")
-            if isinstance(id_, int) and id_ in taught:
-                found.setdefault(id_, path)
-        watch({"event": "scan", "done": first + len(some), "total": len(listed)})
+    for file in files:
+        if not file.fault and file.id in taught:
+            found.setdefault(file.id, file.path)
     return list(found.values()), torch.tensor(list(found), dtype=torch.long)
-
-
-def _id(path: Path) -> int | str:
-    """What a photo is recognised by, or a sentence why it cannot be read."""
-    try:
-        return int(ids_from([file_digest(path)]))
-    except OSError as error:
-        return f"{printable(path)} cannot be read ({error.strerror}); allow reading it, or remove it."
 
 
 def _list(root: Path) -> tuple[list[_File], list[str]]:
     """All images in the class folders with their class, and what is odd about the folders."""
     files: list[_File] = []
-    notes: list[str] = []
+    remarks: list[str] = []
     inner: dict[str, list[str]] = {}  # class folder -> its subfolders, if all its photos are in some
     folders = class_folders(root)
     for folder in folders:
@@ -146,18 +161,18 @@ def _list(root: Path) -> tuple[list[_File], list[str]]:
         images, others = images_below(root / folder)
         files += [_File(name, path) for path in images]
         if not images:
-            also = f" ({len(others)} other files, such as {printable(others[0])})" if others else ""
-            notes.append(f"Folder {name} holds no photo{also}.")
+            also = f" ({len(others)} other files, such as {others[0]})" if others else ""
+            remarks.append(f"Folder {name} holds no photo{also}.")
         first = {path.relative_to(root / folder).parts[0] for path in images}
         if len(first) > 1 and not any(path.parent == root / folder for path in images):
-            inner[folder] = sorted(printable(Path(part)) for part in first)
+            inner[folder] = sorted(first)
     if inner and len(inner) == len(folders):
         folder, parts = next(iter(inner.items()))
-        notes.append(
-            f"The photos in all subfolders of {folder} ({_few(parts)}) "
-            f"count as class {folder}. If those are the classes, give {printable(root / folder)} instead."
+        remarks.append(
+            f"The photos in all subfolders of {folder} ({few(parts)}) "
+            f"count as class {folder}. If those are the classes, give {root / folder} instead."
         )
-    return files, notes
+    return files, remarks
 
 
 def _class_of(folder: Path) -> str:
@@ -166,26 +181,80 @@ def _class_of(folder: Path) -> str:
         return class_name(folder.name)
     except InvalidValue as error:
         raise BadData(
-            f"{error} Rename the folder {printable(folder)}, or take it away if its photos belong to no class."
+            f"{error} Rename the folder {folder}, or take it away if its photos belong to no class."
         ) from None
 
 
-def _look(files: Sequence[_File], taught: Mapping[int, str]) -> list[_File]:
-    """Read files in threads: ids, hashes and faults."""
+def _in_chunks(
+    pool: ThreadPoolExecutor, work: Callable[[Item], Result], items: Sequence[Item], event: str, watch: Watch
+) -> Iterator[list[Result]]:
+    """What `work` makes of the items in threads, a chunk at a time; each chunk is an event."""
+    for start in range(0, len(items), CHUNK):
+        results = list(pool.map(work, items[start : start + CHUNK]))
+        watch({"event": event, "done": start + len(results), "total": len(items)})
+        yield results
 
-    def read(file: _File) -> tuple[_File, Tensor | None]:
-        id_ = _id(file.path)
-        if isinstance(id_, str):
-            return file._replace(fault=id_), None
+
+def _hash_all(pool: ThreadPoolExecutor, files: Sequence[_File], watch: Watch) -> list[_File]:
+    """The files with their ids, or with a sentence why they cannot be read."""
+
+    def hash_one(file: _File) -> _File:
         try:
-            return file._replace(id=id_), None if taught.get(id_) == file.name else decode(file.path, SIDE)
-        except BadData as error:
-            return file._replace(fault=str(error)), None
+            stamp = _stamp(file.path)
+            return file._replace(id=int(ids_from([file_digest(file.path)])), stamp=stamp)
+        except OSError as error:
+            fault = f"{file.path} cannot be read ({error.strerror}); allow reading it, or remove it."
+            return file._replace(fault=fault)
 
-    read_files = list(decode_pool().map(read, files))
-    decoded = [pixels for _, pixels in read_files if pixels is not None]
-    hashes = iter(dhash(torch.stack(decoded)).tolist() if decoded else [])
-    return [file if pixels is None else file._replace(hash=tuple(next(hashes))) for file, pixels in read_files]
+    return [file for chunk in _in_chunks(pool, hash_one, files, "scan", watch) for file in chunk]
+
+
+def _decode_all(
+    pool: ThreadPoolExecutor, files: Sequence[_File], size: int, budget: Budget | None, watch: Watch
+) -> _Decoded:
+    """Pixels and near-duplicate hashes of files, each decoded once."""
+    pixels = None if budget is None else budget.allocate((len(files), 3, size, size), torch.uint8)
+    hashes = torch.zeros(len(files), 2, dtype=torch.long)
+    faults: dict[int, str] = {}
+
+    def decode_one(row: int) -> Tensor | None:
+        path = files[row].path
+        try:
+            thumbnail, square = decode_sizes(path, (HASH_SIZE, size))
+            if _stamp(path) != files[row].stamp:
+                raise BadData(f"{path} was changed while the photos were read; run the command again.")
+        except (BadData, OSError) as error:
+            faults[files[row].id] = str(error)
+            return None
+        if pixels is not None:
+            pixels[row] = square
+        return thumbnail
+
+    done = 0
+    for chunk in _in_chunks(pool, decode_one, range(len(files)), "decode", watch):
+        rows = [row for row, thumbnail in enumerate(chunk, start=done) if thumbnail is not None]
+        if rows:
+            hashes[rows] = dhash(torch.stack([thumbnail for thumbnail in chunk if thumbnail is not None]))
+        done += len(chunk)
+    return _Decoded(pixels, hashes, faults)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What changes when a file does: its size in bytes and the time of its last change."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _readable(files: Sequence[_File], root: Path, skip_bad: bool) -> list[_File]:
+    """The files without a fault; if there are others, they must be skipped on purpose."""
+    bad = [file for file in files if file.fault]
+    if bad and not skip_bad:
+        more = f" {len(bad)} in all: {few([file.path for file in bad])}." if len(bad) > 1 else ""
+        raise BadData(f"{bad[0].fault}{more} To go on without, use --skip-bad.")
+    good = [file for file in files if not file.fault]
+    if not good:
+        raise BadData(f"No folder in {root} holds a photo that can be read; {layout(root)}.")
+    return good
 
 
 def _distinct(files: Sequence[_File]) -> list[_File]:
@@ -195,12 +264,7 @@ def _distinct(files: Sequence[_File]) -> list[_File]:
         other = first.setdefault(file.id, file)
         if other.name != file.name:
             raise BadData(
-                f"{printable(other.path)} and {printable(file.path)} are the same photo in two classes, "
+                f"{other.path} and {file.path} are the same photo in two classes, "
                 f"{other.name} and {file.name}; remove it from one of them."
             )
     return list(first.values())
-
-
-def _few(names: Sequence[str]) -> str:
-    """Some names for a sentence."""
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -24,8 +24,9 @@ from triphase.app.options import Options, parse_memory
 from triphase.app.scan import Photos, scan
 from triphase.app.store.schema import LessonMark
 from triphase.app.store.versions import Store
+from triphase.budget import Budget
 from triphase.checkpoint import Checkpoint
-from triphase.data.feature_cache import recalling
+from triphase.context import Context
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CannotWrite, CorruptState, InvalidValue, Mismatch
@@ -67,7 +68,6 @@ class Plan:
     new_classes: list[str]
     counts: dict[str, int]  # to be learned, per class
     doubtful: list[str]  # a sentence for each class that corrections would take most photos from
-    base: State | None  # the model to go on from
     pending: frozenset[int]  # ids of photos that only the quick half of a lesson has seen
 
     def to_json(self) -> dict[str, Any]:
@@ -75,11 +75,11 @@ class Plan:
         return {
             "learn": self.counts,
             "new_classes": self.new_classes,
-            "known_already": sum(self.photos.taught.values()),
-            "corrected": int(self.photos.moved.sum()),
+            "known_already": sum(self.photos.known_already.values()),
+            "corrected": int(self.photos.corrected.sum()),
             "repeats": self.photos.repeats,
             "skipped": self.photos.skipped,
-            "notes": [*self.photos.notes, *self.doubtful],
+            "notes": [*self.photos.remarks, *self.doubtful],
         }
 
 
@@ -105,16 +105,25 @@ def recipe_for(n: int, n_memory: int) -> Recipe:
     )
 
 
-def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> Plan:
-    """Look at the photos and at what was taught before; nothing is written."""
-    state, pending = _base(store)
+def plan(
+    store: Store,
+    base: tuple[State | None, frozenset[int]],
+    photos: Path,
+    size: int,
+    budget: Budget | None,
+    *,
+    skip_bad: bool = False,
+    watch: Watch = lambda event: None,
+) -> Plan:
+    """Look at the photos and at what was taught before; nothing is written. Pixels are kept within `budget`."""
+    state, pending = base
     taught: dict[int, str] = {}
     known: list[str] = []
     if state is not None:
         known = list(state["app"]["names"])
         pairs = zip(state["taught"]["ids"].tolist(), state["taught"]["labels"].tolist(), strict=True)
         taught = {id_: known[label] for id_, label in pairs}
-    found = scan(photos, taught=taught, skip_bad=skip_bad, watch=watch)
+    found = scan(photos, size, budget, taught=taught, skip_bad=skip_bad, watch=watch)
     if pending - set(found.ids.tolist()):
         raise Mismatch(
             f"{store.path} has learned the last lesson in part (--quick), and not all its photos are in {photos}: "
@@ -123,12 +132,12 @@ def plan(store: Store, photos: Path, *, skip_bad: bool = False, watch: Watch = l
     counts = torch.bincount(found.labels, minlength=len(found.names)).tolist()
     learned = {name: n for name, n in zip(found.names, counts, strict=True) if n}
     new = [name for name in learned if name not in known]
-    return Plan(found, new, learned, _doubtful(found, taught, learned), state, pending)
+    return Plan(found, new, learned, _doubtful(found, taught, learned), pending)
 
 
 def _doubtful(found: Photos, taught: dict[int, str], learned: dict[str, int]) -> list[str]:
     """Classes that go on, but lose most of what they were learned from; no exemplar can tell what that does."""
-    before, moved = Counter(taught.values()), Counter(taught[id_] for id_ in found.ids[found.moved].tolist())
+    before, moved = Counter(taught.values()), Counter(taught[id_] for id_ in found.ids[found.corrected].tolist())
     return [
         f"{n} of the {before[name]} photos that {name} was learned from lie in other classes now."
         for name, n in moved.items()
@@ -152,12 +161,13 @@ def rehearse(
     _check(max_drop, keep)
     store = Store(path)
     store.directory.check_location()
-    found = plan(store, photos, skip_bad=skip_bad, watch=watch)
+    base = _base(store)
+    agreed = _agreed(store, base[0], dict(options or {}), quick=quick)
+    model = Model(agreed) if base[0] is None else Model.from_state(base[0])
+    found = plan(store, base, photos, model.size, None, skip_bad=skip_bad, watch=watch)
     _check_corrections(found, force)
-    agreed = _agreed(store, found.base, dict(options or {}), quick=quick)
-    model = Model(agreed) if found.base is None else Model.from_state(found.base)
     if model.memory is not None:
-        moved = set(found.photos.ids[found.photos.moved].tolist())
+        moved = set(found.photos.ids[found.photos.corrected].tolist())
         stay = {label for id_, label in model.taught.items() if id_ not in model.apart and id_ not in moved}
         model.memory.check_room(len(stay) + len(found.new_classes))
     return found
@@ -182,9 +192,10 @@ def teach(
     _check(max_drop, keep)
     given = asdict(options) if isinstance(options, Options) else dict(options or {})
     store, new = Store(path), not path.exists()
-    with store.lock(), recalling():
+    context = Context()
+    with store.lock(), context.reuse_latents():
         try:
-            return _Lesson(store, photos, given, max_drop, force, quick, skip_bad, keep, watch).go()
+            return _Lesson(store, photos, given, max_drop, force, quick, skip_bad, keep, watch, context).go()
         finally:
             if new:
                 store.remove_if_empty()
@@ -202,26 +213,31 @@ class _Lesson:
         skip_bad: bool,
         keep: int,
         watch: Watch,
+        context: Context,
     ) -> None:
+        self.context = context
         self.store, self.watch, self.max_drop, self.force, self.keep = store, watch, max_drop, force, keep
         self.quick, self.started = quick, time.perf_counter()
-        self.plan = plan(store, folder, skip_bad=skip_bad, watch=watch)
+        base = _base(store)
+        self.options = _agreed(store, base[0], options, quick=quick)
+        if base[0] is None:
+            self.model = Model(self.options, context=context)
+        else:
+            self.model = Model.from_state(base[0], context)
+        self.plan = plan(store, base, folder, self.model.size, context.budget, skip_bad=skip_bad, watch=watch)
         _check_corrections(self.plan, force)
-        self.state = self.plan.base
-        self.options = _agreed(store, self.state, options, quick=quick)
         self.half = bool(self.plan.pending)  # the version in use has seen this lesson in part
         self.saved_at = self.drawn_at = 0.0
         self.checkpoint = Checkpoint(store.work / "state", store.check_lock)
 
     def go(self) -> Outcome:
         """The whole lesson."""
-        photos, notes = self.plan.photos, list(self.plan.photos.notes)
+        photos, notes = self.plan.photos, list(self.plan.photos.remarks)
         if len(photos) == 0:
             return self._nothing(notes)
-        model = Model(self.options) if self.state is None else Model.from_state(self.state)
-        images = photos.images(model.size)
-        if bool(photos.moved.any()):
-            moved = images.select(photos.moved.nonzero().view(-1))
+        model, images = self.model, photos.images
+        if bool(photos.corrected.any()):
+            moved = images.select(photos.corrected.nonzero().view(-1))
             self.watch({"event": "corrected", "images": len(moved)})
             names = list(model.names)
             removal.unteach(model, moved)
@@ -260,13 +276,17 @@ class _Lesson:
             if state is not None:
                 notes = ["The photos or the model changed since a lesson was interrupted: it was started again."]
             state = None
+        if saved and state is not None and saved.threads != torch.get_num_threads():
+            notes = [
+                f"The lesson was interrupted under {saved.threads} CPU thread(s), and this process has "
+                f"{torch.get_num_threads()}, which rounds otherwise: it was started again."
+            ]
+            state = None
         if state is None:
             self.store.discard_work()
             self.checkpoint = Checkpoint(self.store.work / "state", self.store.check_lock)
             self.store.write_lesson(mark)
             return False, notes
-        assert saved is not None
-        torch.set_num_threads(saved.threads)
         model.load_state_dict(state)
         self.watch({"event": "resumed"})
         return True, ["An interrupted lesson was continued."]
@@ -314,8 +334,8 @@ class _Lesson:
             published=published,
             version=None,
             learned=len(experience.images),
-            known_already=sum(self.plan.photos.taught.values()),
-            corrected=int(self.plan.photos.moved.sum()),
+            known_already=sum(self.plan.photos.known_already.values()),
+            corrected=int(self.plan.photos.corrected.sum()),
             classes=table(model, experience, before, old),
             verdict=verdict,
             confused=before.confused(model, old),
@@ -352,7 +372,7 @@ class _Lesson:
         current = self.store.current()
         nothing = torch.empty(0, dtype=torch.bool)
         verdict = calibration.guard(nothing, nothing, nothing.long(), self.max_drop)
-        known = sum(self.plan.photos.taught.values())
+        known = sum(self.plan.photos.known_already.values())
         lesson = self.store.read_lesson()
         if lesson is not None and current is not None and lesson.parent < current.number:
             self.store.discard_work()  # of a lesson that was published just before it was interrupted
@@ -371,6 +391,15 @@ class _Lesson:
             skipped=self.plan.photos.skipped,
             notes=[*notes, f"All {known} photos have been taught before: there is nothing to learn."],
         )
+
+
+def recorded_threads(path: Path) -> int | None:
+    """The number of CPU threads that the interrupted lesson of a model was begun with; None if there is none."""
+    try:
+        lesson = Store(path).read_lesson()
+    except (CorruptState, Mismatch):  # one that will start again
+        return None
+    return lesson.threads if lesson is not None else None
 
 
 def _base(store: Store) -> tuple[State | None, frozenset[int]]:

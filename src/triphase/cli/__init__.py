@@ -5,7 +5,6 @@ import errno
 import os
 import sys
 import warnings
-from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
@@ -16,13 +15,15 @@ from triphase.cli.data import data
 from triphase.cli.demo import demo
 from triphase.cli.model import classes, evaluate, forget, history, predict, rename, status, undo, unteach
 from triphase.cli.teach import teach
-from triphase.data.images import printable
+from triphase.cli.usage import PrintableUsage
 from triphase.errors import TriphaseError, TriphaseWarning
+from triphase.printable import printable
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CTRL_C = 130  # what typer makes of a KeyboardInterrupt
 
 app = typer.Typer(
+    cls=PrintableUsage,
     help="Continual learning that people use: teach an image classifier new classes without forgetting the old.",
     no_args_is_help=True,
     add_completion=False,
@@ -62,7 +63,7 @@ def main() -> None:
     except OSError as error:  # a file that may not be read, a disk that is full
         if isinstance(error, BrokenPipeError) or (error.filename is None and error.errno not in FULL):
             raise
-        where = "" if error.filename is None else f"{printable(Path(os.fsdecode(error.filename)))}: "
+        where = "" if error.filename is None else f"{printable(os.fsdecode(error.filename))}: "
         print(f"error: {where}{error.strerror}.", file=sys.stderr)
         sys.exit(1)
     except SystemExit as end:

@@ -18,10 +18,10 @@ from triphase.app import manage
 from triphase.app.store.schema import Version
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
-from triphase.cli.show import percent, print_json, say
+from triphase.cli.show import cell, percent, print_json, say
 from triphase.cli.teach import ModelFolder, PhotoFolder, SkipBad, print_skipped
-from triphase.data.images import printable
 from triphase.errors import BadData, few
+from triphase.printable import printable
 
 NEVER_UNKNOWN = "no answer is unknown until there is a lesson again"
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
@@ -35,7 +35,7 @@ def predict(
     """Say what is in some photos: a class and how probable it is, or "unknown" for what resembles none."""
     answers = manage.predict(model, files)
     if as_json:
-        rows = [{"file": printable(file), **asdict(a)} for file, a in zip(files, answers, strict=True)]
+        rows = [{"file": str(file), **asdict(a)} for file, a in zip(files, answers, strict=True)]
         print_json({"model": str(model), "answers": rows})
         return
     table = Table.grid(padding=(0, 2))
@@ -43,8 +43,8 @@ def predict(
         sure = percent(answer.probability)
         table.add_row(
             Text(printable(file), overflow="fold"),
-            Text(answer.label),
-            sure if answer.known else Text(f"(best guess: {answer.best}, {sure})"),
+            cell(answer.label),
+            sure if answer.known else cell(f"(best guess: {answer.best}, {sure})"),
         )
     Console().print(table, highlight=False)
 
@@ -62,7 +62,7 @@ def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False,
             row = result.confusion[label]
             wrong = max((n, other) for other, n in enumerate(row) if other != label) if len(row) > 1 else (0, 0)
             other = f"{result.classes[wrong[1]]} ({wrong[0]})" if wrong[0] else ""
-            table.add_row(Text(name), f"{sum(row):,}", percent(result.per_class[name]), Text(other))
+            table.add_row(cell(name), f"{sum(row):,}", percent(result.per_class[name]), cell(other))
     Console().print(table)
     say(f"Right: {percent(result.accuracy)} of {count(result.images, 'photo')}.")
     say(f"{percent(result.unknown_rate)} would be answered with unknown.")
@@ -91,7 +91,7 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     info, memory = version.info, version.info["memory"]
     table = Table.grid(padding=(0, 2))
     table.add_row("version", f"{version.number} of {_when(version.created)}, {len(document['versions'])} kept")
-    table.add_row("classes", Text(f"{len(info['classes'])}: {few(info['classes'])}"))
+    table.add_row("classes", cell(f"{len(info['classes'])}: {few(info['classes'])}"))
     table.add_row("taught", f"{count(info['taught'], 'photo')} in {count(info['lessons'], 'lesson')}")
     table.add_row("learner", f"{info['learner']}, on {info['backbone']} at {info['image_size']} pixels")
     table.add_row("memory", _memory(info["replay"], memory))
@@ -121,7 +121,7 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
         table.add_row(
             str(event["version"]),
             _when(event["time"]),
-            Text(_what(event)),
+            cell(_what(event)),
             f"{event['images']:,}" if "images" in event else "",
             percent(event["before"]) if event.get("before") is not None else "",
             percent(event["after"]) if event.get("after") is not None else "",
@@ -138,7 +138,7 @@ def classes(model: ModelFolder, as_json: JSON = False) -> None:
         return
     table = _table("class", "photos taught", "remembered", "held out")
     for c in counts:
-        table.add_row(Text(c.name), f"{c.taught:,}", f"{c.stored:,}", f"{c.exemplars:,}")
+        table.add_row(cell(c.name), f"{c.taught:,}", f"{c.stored:,}", f"{c.exemplars:,}")
     Console().print(table)
 
 

@@ -29,6 +29,9 @@ class Progress(Display):
         if kind == "scan":
             photos = f"{event['done']} of {event['total']} photos"
             self._enter("Looking at the photos", event["done"] / max(event["total"], 1), photos)
+        elif kind == "decode":
+            photos = f"{event['done']} of {event['total']} photos"
+            self._enter("Decoding new photos", event["done"] / max(event["total"], 1), photos)
         elif kind == "begin":
             self._enter(f"Learning {count(event['images'], 'photo')}", 0.0, "")
         elif kind == "step":

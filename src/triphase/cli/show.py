@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triphase.cli.display import Display
+from triphase.printable import printable
 
 BAR = 24
 
@@ -22,8 +23,13 @@ def print_json(document: object) -> None:
 
 
 def say(line: str) -> None:
-    """A line for people on stdout, in which names stay as they are: brackets are no markup, numbers no colour."""
-    Console().print(line, highlight=False, markup=False, soft_wrap=True)
+    """A line for people on stdout; names in it are escaped, and their brackets are no markup."""
+    Console().print(printable(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def cell(text: object) -> Text:
+    """A name or a sentence for a table, escaped as `say` does."""
+    return Text(printable(text))
 
 
 def percent(value: float | None) -> str:
@@ -67,7 +73,7 @@ class Show(Display):
         head = Text.assemble(
             (self.title, "bold"),
             f"  experience {begin['experience']}/{begin['of']}, {begin['images']} images: ",
-            (", ".join(begin["classes"][:8]) + (" …" if len(begin["classes"]) > 8 else ""), "cyan"),
+            (", ".join(map(printable, begin["classes"][:8])) + (" …" if len(begin["classes"]) > 8 else ""), "cyan"),
         )
         if not event:
             return Group(head, Text("  preparing", style="dim"))
@@ -85,7 +91,7 @@ class Show(Display):
         for name, value in list(self._accuracy.items())[-20:]:
             if value is not None:
                 colour = "green" if value > 0.8 else "yellow" if value > 0.5 else "red"
-                table.add_row(f"  {name[:18]:<10}", Text(bar(value), style=colour), percent(value))
+                table.add_row(cell(f"  {name[:18]:<10}"), Text(bar(value), style=colour), percent(value))
         return table
 
 

@@ -23,10 +23,10 @@ from triphase.bench.run.setup import make_stream
 from triphase.bench.sweep.ablation import Ablation, Which, chosen_lr
 from triphase.bench.sweep.grid import Search, Sweep
 from triphase.bench.sweep.scheduler import Plan, Standing, check_options, check_stream, work
+from triphase.budget import Budget
 from triphase.cli.board import Board
-from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, takes_options
+from triphase.cli.options import JSON, NAMES, Data, LatentBudget, Set, parse_sets, takes_options
 from triphase.cli.show import percent, print_json
-from triphase.data.feature_cache import BUDGET
 from triphase.directory_lock import locked
 from triphase.errors import Interrupted, InvalidValue, TriphaseError, few
 
@@ -54,7 +54,7 @@ def sweep(
     data: Data = Path("data"),
     workers: Workers = 1,
     threads: Threads = None,
-    latent_budget: Budget = None,
+    latent_budget: LatentBudget = None,
     option: Set = None,
     dry_run: DryRun = False,
     as_json: JSON = False,
@@ -109,7 +109,7 @@ def ablate(
     data: Data = Path("data"),
     workers: Workers = 1,
     threads: Threads = None,
-    latent_budget: Budget = None,
+    latent_budget: LatentBudget = None,
     option: Set = None,
     dry_run: DryRun = False,
     as_json: JSON = False,
@@ -154,7 +154,7 @@ def _extra(out: Path, data: Path, workers: int, threads: int | None, latent_budg
     """What every run is told: its share of the machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = threads or max(1, cores // workers)
-    budget = (BUDGET.limit >> 20) // workers if latent_budget is None else latent_budget
+    budget = (Budget().limit >> 20) // workers if latent_budget is None else latent_budget
     shared = ["--latent-cache", str(out / LATENTS)]
     return ["--data", str(data), "--threads", str(threads), "--latent-budget", str(budget), *shared]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from triphase.app.options import LEARNERS, Options, parse_memory
-from triphase.app.teach import KEEP, Outcome, Plan, rehearse
+from triphase.app.teach import KEEP, Outcome, Plan, recorded_threads, rehearse
 from triphase.app.teach import teach as teach_lesson
 from triphase.cli.options import JSON
 from triphase.cli.progress import Progress, count
-from triphase.cli.show import percent, print_json, say
+from triphase.cli.show import cell, percent, print_json, say
 from triphase.errors import FEW, Interrupted, TriphaseError, few
 
 NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}
@@ -88,6 +88,7 @@ def teach(
             found = rehearse(model, photos, given, **how, watch=progress.watch)
         else:
             try:
+                torch.set_num_threads(recorded_threads(model) or torch.get_num_threads())  # go on as it was begun
                 outcome = teach_lesson(model, photos, given, **how, watch=progress.watch)
             except KeyboardInterrupt as error:
                 raise Interrupted("Stopped; the same command goes on from here.") from error
@@ -120,14 +121,14 @@ def _print_plan(found: Plan) -> None:
     table.add_column("class")
     table.add_column("photos to learn", justify="right")
     for name, n in found.counts.items():
-        table.add_row(Text(name), f"{n:,}{' (new)' if name in found.new_classes else ''}")
+        table.add_row(cell(name), f"{n:,}{' (new)' if name in found.new_classes else ''}")
     if found.counts:
         Console().print(table)
-    known, moved = sum(found.photos.taught.values()), int(found.photos.moved.sum())
+    known, moved = sum(found.photos.known_already.values()), int(found.photos.corrected.sum())
     what = "Nothing to learn" if not found.counts else f"{count(len(found.photos), 'photo')} would be learned"
     say(f"{what}; {_left_out(known, moved)}. Nothing was written.")
     print_skipped(found.photos.skipped)
-    for note in found.photos.notes:
+    for note in found.photos.remarks:
         say(note)
 
 
@@ -144,7 +145,7 @@ def _print_outcome(outcome: Outcome) -> None:
     for line in outcome.classes:
         before = "new" if line.new else _checked(line.before)
         held = f"{line.exemplars} held out" if line.exemplars else ""
-        table.add_row(Text(line.name), f"{line.images:,}", before, _checked(line.after), held)
+        table.add_row(cell(line.name), f"{line.images:,}", before, _checked(line.after), held)
     if outcome.classes:
         Console().print(table)
     if outcome.learned:

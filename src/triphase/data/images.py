@@ -33,6 +33,7 @@ PHOTO = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0{4
 TIFF = (b"II*\0", b"MM\0*")  # raw files of cameras too, which have suffixes of their own and hold a thumbnail
 LARGE = 1 << 24  # pixels of an image that is decoded while no other large one is, so that memory stays bounded
 _one_large = Lock()
+DRAFT = 96  # pixels: no JPEG is decoded smaller, so a photo's pixels do not depend on what else is made of it
 ORIENTATION = 0x0112
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -138,50 +139,60 @@ def resize(pixels: Tensor, size: int) -> Tensor:
 
 
 def decode(path: Path, size: int) -> Tensor:
-    """One file as uint8 (3, size, size), whatever its suffix; see `square`.
+    """One file as uint8 (3, size, size), whatever its suffix; see `decode_sizes`."""
+    return decode_sizes(path, (size,))[0]
 
-    A JPEG is decoded at the smallest fraction that still covers the square, so it may be of any size; other
-    images may have as many pixels as Pillow's MAX_IMAGE_PIXELS (89 million). Whatever is larger, or cannot be
-    decoded to the end, is BadData.
+
+def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
+    """One file as a uint8 (3, size, size) square of each size, from pixels that are decoded once; see `squares`.
+
+    A JPEG is decoded at the smallest fraction that covers the largest square and one of DRAFT pixels, so it may be
+    of any size; other images may have as many pixels as Pillow's MAX_IMAGE_PIXELS (89 million). Whatever is larger,
+    or cannot be decoded to the end, is BadData.
     """
+    side = max(DRAFT, *sizes)
     try:
         with _open(path) as image:
             full = image.size
-            image.draft("RGB", (size, size))  # only JPEG knows how; a progressive one is held in full all the same
+            image.draft("RGB", (side, side))  # only JPEG knows how; a progressive one is held in full all the same
             pixels = _check_pixels(*(full if image.info.get("progressive") else image.size))
             guard: AbstractContextManager[object] = _one_large if pixels > LARGE else nullcontext()
             with guard:
-                return square(image, size)
+                return squares(image, sizes)
     except Exception as error:  # damaged files make Pillow's parsers raise almost anything
         if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
             remedy = "save a smaller copy, or a JPEG that is not progressive"
         else:
             remedy = "export it as JPEG" if path.suffix.lower() in FOREIGN_SUFFIXES else "mend or remove it"
-        raise BadData(f"{printable(path)} cannot be read as an image ({error}); {remedy}.") from error
+        raise BadData(f"{path} cannot be read as an image ({error}); {remedy}.") from error
 
 
 def square(image: Image.Image, size: int) -> Tensor:
-    """A picture as uint8 (3, size, size): turned as its EXIF says, scaled to cover, centre-cropped.
-
-    Transparency is laid on white, as viewers show it; 16-bit grey is scaled to 8 bits; of an animation
-    the first frame counts.
+    """A picture as uint8 (3, size, size); see `squares`.
 
     >>> square(Image.new("L", (3, 5), 7), 2).shape
     torch.Size([3, 2, 2])
     """
+    return squares(image, (size,))[0]
+
+
+def squares(image: Image.Image, sizes: Sequence[int]) -> list[Tensor]:
+    """A picture as a uint8 (3, size, size) square of each size: turned as its EXIF says, scaled to cover, cropped.
+
+    Transparency is laid on white, as viewers show it; 16-bit grey is scaled to 8 bits; of an animation
+    the first frame counts.
+    """
     image.load()
-    small = ImageOps.fit(_eight_bits(image), (size, size), Image.Resampling.BICUBIC)
-    if small.mode == "RGBA":
-        small = Image.alpha_composite(Image.new("RGBA", small.size, "white"), small)
-    turn = _turn(image)
-    if turn is not None:
-        small = small.transpose(turn)
-    return torch.from_numpy(np.array(small.convert("RGB"))).permute(2, 0, 1).contiguous()
-
-
-def printable(path: Path) -> str:
-    """A path for a message: bytes that are no UTF-8 would make printing fail."""
-    return os.fsencode(path).decode(errors="replace")
+    turn, whole = _turn(image), _eight_bits(image)
+    scaled = []
+    for size in sizes:
+        small = ImageOps.fit(whole, (size, size), Image.Resampling.BICUBIC)
+        if small.mode == "RGBA":
+            small = Image.alpha_composite(Image.new("RGBA", small.size, "white"), small)
+        if turn is not None:
+            small = small.transpose(turn)
+        scaled.append(torch.from_numpy(np.array(small.convert("RGB"))).permute(2, 0, 1).contiguous())
+    return scaled
 
 
 def _open(path: Path) -> Image.Image:

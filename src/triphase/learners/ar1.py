@@ -13,13 +13,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches, Depth
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.protocol import Tick, check_memory, ignore, learn_blocks, predict, sgd_step, zero_rows_
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    check_memory,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+    zero_unknown_rows_,
+)
 from triphase.models import SplitClassifier
 from triphase.models.batchrenorm import BatchRenorm2d
 from triphase.models.split import longer
@@ -42,13 +52,15 @@ class AR1:
         seed: int = 0,
         pretrained: bool = True,  # False: llf learns in the first experience
         mean: Literal["global", "class"] = "global",  # subtracted from trained rows: one for all, or each its own
+        context: Context | None = None,
     ) -> None:
         if mean not in ("global", "class"):
             raise InvalidValue(f"mean must be 'global' or 'class', got {mean!r}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained, self.mean = model, memory, seed, pretrained, mean
         self.settings = {"learner": "ar1", "seed": seed, "pretrained": pretrained, "mean": mean}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.cw = torch.zeros_like(model.head.weight.detach())  # consolidated rows
         self.n_past = torch.zeros(model.n_classes, dtype=torch.long)  # samples that each of them rests on
 
@@ -70,12 +82,12 @@ class AR1:
             if not first:
                 with torch.no_grad():
                     model.head.weight.copy_(self.cw)
-            zero_rows_(model, current)  # a temporary head: only what is present now
+            zero_unknown_rows_(model, current)  # a temporary head: only what is present now
         if not first:
             _slow_statistics(model.csf)
         model.train()
-        learn_blocks(model, llf=llf_learns and csf_learns, csf=csf_learns)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed)
+        set_trainable(model, llf=llf_learns and csf_learns, csf=csf_learns)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)
@@ -85,7 +97,7 @@ class AR1:
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
-        learn_blocks(model, llf=False, csf=csf_learns)
+        set_trainable(model, llf=False, csf=csf_learns)
         self._consolidate(sorted(current), n_cur)
         if memory is not None:
             batches.update_memory()

@@ -14,27 +14,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.memory import HELD_OUT, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.protocol import (
-    Step,
-    Tick,
+from triphase.learners.protocol import Step, Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
     check_memory,
-    evaluating,
-    ignore,
-    learn_blocks,
+    eval_mode,
+    learner_state,
+    load_learner_state,
     predict,
+    set_trainable,
     sgd_step,
 )
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier
 from triphase.randomness import generator, keys
 
-LLF_IS_SHARED = "BiC shares llf between the old and the new model: train csf only."
 MILESTONES = (0.3, 0.6, 0.8, 0.9)  # of stage 2, where its learning rate is divided by 10
 BETA_DECAY = 0.1
 
@@ -55,6 +55,7 @@ class BiC:
         stage2_epochs: int = 100,  # over logits that are computed once, so they cost next to nothing
         T: float = 2.0,  # temperature of the distillation
         distill_axis: Literal["classes", "batch"] = "classes",  # batch: a known mistake, for diagnosis only
+        context: Context | None = None,
     ) -> None:
         if memory is None or memory.capacity is None:
             raise InvalidValue("BiC distils and validates on replayed samples: give it a memory.")
@@ -62,12 +63,13 @@ class BiC:
             raise InvalidValue(f"distill_axis must be 'classes' or 'batch', got {distill_axis!r}.")
         if stage2_epochs < 1 or T <= 0:
             raise InvalidValue(f"stage2_epochs must be at least 1 and T above 0, got {stage2_epochs} and {T}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
         self.stage2_epochs, self.T, self.distill_axis = stage2_epochs, T, distill_axis
         self.settings = {"learner": "bic", "seed": seed, "pretrained": pretrained}
         self.settings |= {"stage2_epochs": stage2_epochs, "T": T, "distill_axis": distill_axis}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.pair = torch.tensor([1.0, 0.0])  # alpha and beta ...
         self.corrected: set[int] = set()  # ... and the classes they are for: those of the last experience
         self.teacher: nn.Sequential | None = None  # csf and head before the experience; llf is shared
@@ -82,15 +84,16 @@ class BiC:
         held_out = self._hold_out(experience, self._n_val(self.known or new), len(seen))
 
         if loop.begin("start"):
-            if recipe.trainable == "all":
-                raise InvalidValue(LLF_IS_SHARED)
+            self.check_recipe(recipe)
             check_memory(memory, recipe, len(seen))
             model.grow(max(seen) + 1)
             if old:
                 self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head)).eval()
         model.train()
-        learn_blocks(model, llf=first and not self.pretrained, csf=True)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed, held_out=held_out)
+        set_trainable(model, llf=first and not self.pretrained, csf=True)
+        batches = Batches(
+            model, experience, memory, recipe, seed=self.seed, held_out=held_out, context=self.context
+        )
 
         if loop.begin("stage 1"):
             optimizer = loop.optimizer(model, recipe)
@@ -105,7 +108,7 @@ class BiC:
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
-        learn_blocks(model, llf=False, csf=True)
+        set_trainable(model, llf=False, csf=True)
         if loop.begin("memory"):
             batches.update_memory(lambda rows: {"split": held_out[rows].to(torch.int8)})
             self.pair, self.corrected = torch.tensor([1.0, 0.0]), set()
@@ -116,6 +119,11 @@ class BiC:
         memory.release(self._n_val(seen))
         self.known, self.teacher = seen, None
         loop.finish()
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse a recipe that would train llf."""
+        if recipe.trainable == "all":
+            raise InvalidValue("BiC shares llf between the old and the new model: train csf only.")
 
     def logits(self, z: Tensor) -> Tensor:
         """Scores over the classes seen so far, those of the last experience corrected."""
@@ -187,8 +195,8 @@ class BiC:
         if len(slots) == 0:
             return torch.tensor([1.0, 0.0]), loss
         columns = class_rows(frozenset(seen), self.model.head.weight)
-        with evaluating(self.model), torch.no_grad():
-            z = [self.model.tail(batches.held(some))[:, columns] for some in slots.split(256)]
+        with eval_mode(self.model), torch.no_grad():
+            z = [self.model.tail(batches.memory_latents(part))[:, columns] for part in slots.split(256)]
         logits, y = torch.cat(z), torch.searchsorted(columns, self.memory["y"][slots].to(columns.device))
         is_new = torch.isin(columns, torch.tensor(sorted(new), device=columns.device))
         n_mb = recipe.n_mbe + recipe.n_mbr
@@ -196,13 +204,14 @@ class BiC:
         optimizer = torch.optim.SGD([alpha, beta], lr=0.1 * n_mb / 256, momentum=0.9)
         milestones = sorted({max(1, int(share * self.stage2_epochs)) for share in MILESTONES})  # 1 epoch in full
         schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones)
-        for epoch in range(self.stage2_epochs):
-            order = torch.randperm(
-                len(y), generator=generator(self.seed, "stage 2", batches.experience.index, epoch)
-            )
-            for batch in order.split(n_mb):
-                corrected = torch.where(is_new, alpha * logits[batch] + beta, logits[batch])
-                loss = F.cross_entropy(corrected, y[batch]) + BETA_DECAY * beta**2 / 2
-                sgd_step(optimizer, loss)
-            schedule.step()
+        with self.context.stopwatch.time("head"):
+            for epoch in range(self.stage2_epochs):
+                order = torch.randperm(
+                    len(y), generator=generator(self.seed, "stage 2", batches.experience.index, epoch)
+                )
+                for batch in order.split(n_mb):
+                    corrected = torch.where(is_new, alpha * logits[batch] + beta, logits[batch])
+                    loss = F.cross_entropy(corrected, y[batch]) + BETA_DECAY * beta**2 / 2
+                    sgd_step(optimizer, loss)
+                schedule.step()
         return torch.stack([alpha.detach(), beta.detach()]).cpu(), loss.detach()

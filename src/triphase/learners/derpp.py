@@ -12,13 +12,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches, Minibatch
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.protocol import Tick, check_memory, evaluating, ignore, learn_blocks, predict, sgd_step
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    check_memory,
+    eval_mode,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+)
 from triphase.models import SplitClassifier
 
 
@@ -38,6 +48,7 @@ class DERpp:
         alpha: float = 0.2,
         beta: float = 0.5,
         logits: Literal["after", "online"] = "after",  # stored: after the experience, or as given while training
+        context: Context | None = None,
     ) -> None:
         if memory is None:
             raise InvalidValue("DER++ replays logits: give it a memory.")
@@ -46,12 +57,13 @@ class DERpp:
         for name, value in (("alpha", alpha), ("beta", beta)):
             if value < 0:
                 raise InvalidValue(f"{name} must not be negative, got {value}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
         self.alpha, self.beta, self.stored = alpha, beta, logits
         self.settings = {"learner": "derpp", "seed": seed, "pretrained": pretrained}
         self.settings |= {"alpha": alpha, "beta": beta, "logits": logits}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.online = torch.empty(0)  # (n_i, n_classes): last answers to the images that are being learned
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
@@ -67,8 +79,8 @@ class DERpp:
             if self.stored == "online":
                 self.online = torch.zeros(len(experience.images), model.n_classes)
         model.train()
-        learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed)
+        set_trainable(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)
@@ -80,7 +92,7 @@ class DERpp:
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
-        learn_blocks(model, llf=False, csf=True)
+        set_trainable(model, llf=False, csf=True)
         if self.stored == "online" and recipe.epochs:
             batches.update_memory(lambda rows: {"logits": self.online[rows]})
         else:
@@ -116,8 +128,8 @@ class DERpp:
     @torch.no_grad()
     def _answers(self, batches: Batches, rows: Tensor) -> Tensor:
         """Logits of images of the experience, without augmentation; only for those that get in."""
-        with evaluating(self.model):
-            parts = [self.model.tail(batches.plain(some)).cpu() for some in rows.split(256)]
+        with eval_mode(self.model):
+            parts = [self.model.tail(batches.image_latents(part)).cpu() for part in rows.split(256)]
         return torch.cat(parts) if parts else torch.empty(0, self.model.n_classes)
 
     def _widen(self) -> None:

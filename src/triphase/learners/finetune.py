@@ -10,12 +10,21 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.protocol import Tick, check_memory, ignore, learn_blocks, predict, sgd_step
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    check_memory,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+)
 from triphase.models import SplitClassifier
 
 
@@ -29,12 +38,14 @@ class FineTune:
         *,
         seed: int = 0,
         pretrained: bool = True,  # False: llf learns in the first experience
+        context: Context | None = None,
     ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
         name = "finetune" if memory is None else "replay"
         self.settings = {"learner": name, "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Train csf and head on the experience, beside replayed samples if there is a memory."""
@@ -46,8 +57,8 @@ class FineTune:
             check_memory(memory, recipe, len(seen))
             model.grow(max(seen) + 1)
         model.train()
-        learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed)
+        set_trainable(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)
@@ -56,7 +67,7 @@ class FineTune:
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
-        learn_blocks(model, llf=False, csf=True)
+        set_trainable(model, llf=False, csf=True)
         if memory is not None:
             batches.update_memory()
         self.known = seen

@@ -9,13 +9,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience, concatenate
-from triphase.learners.protocol import Tick, blocks_state, ignore, learn_blocks, predict, sgd_step
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    blocks_state,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+)
 from triphase.models import SplitClassifier
 
 
@@ -33,11 +42,13 @@ class Joint:
         *,
         seed: int = 0,
         pretrained: bool = True,  # False: llf learns too
+        context: Context | None = None,
     ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
         self.settings = {"learner": "joint", "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self._initial = copy.deepcopy(blocks_state(model))
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
@@ -51,8 +62,8 @@ class Joint:
             model.grow(max(seen) + 1)
             torch.nn.init.zeros_(model.head.weight)
         model.train()
-        learn_blocks(model, llf=recipe.trainable == "all" or not self.pretrained, csf=True)
-        batches = Batches(model, self._everything(experience), None, recipe, seed=self.seed)
+        set_trainable(model, llf=recipe.trainable == "all" or not self.pretrained, csf=True)
+        batches = Batches(model, self._everything(experience), None, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)
@@ -61,7 +72,7 @@ class Joint:
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
-        learn_blocks(model, llf=False, csf=True)
+        set_trainable(model, llf=False, csf=True)
         if memory is not None:
             images = experience.training
             memory.add(images.labels, images.ids, lambda rows: {"x": images.read(rows)})

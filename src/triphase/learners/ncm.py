@@ -9,12 +9,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
-from triphase.learners.protocol import Tick, ignore, learn_blocks, only
-from triphase.learners.training import TrainingLoop, drop_label, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    drop_label,
+    learner_state,
+    load_learner_state,
+    mask_unseen,
+    set_trainable,
+)
 from triphase.models import SplitClassifier
 from triphase.models.split import drop_row, longer
 
@@ -29,11 +37,13 @@ class NCM:
         *,
         seed: int = 0,
         pretrained: bool = True,  # False: the network is trained on the first experience
+        context: Context | None = None,
     ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
         self.settings = {"learner": "ncm", "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.sums = torch.zeros(model.n_classes, model.n_features)
         self.counts = torch.zeros(model.n_classes)
 
@@ -57,7 +67,7 @@ class NCM:
         model, images = self.model, experience.training
         train = not self.known and not self.pretrained
         freeze_backbone(model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
-        self.add(extract_features(model, images), images.labels)
+        self.add(extract_features(model, images, self.context), images.labels)
         model.grow(len(self.counts))
         self.known |= set(experience.classes)
         self.loop.finish()
@@ -102,7 +112,7 @@ class NCM:
         Among vectors of length 1 the largest cosine belongs to the nearest mean.
         """
         means = F.normalize(self.sums).to(f)
-        return only(self.known, F.normalize(f) @ means.T)
+        return mask_unseen(F.normalize(f) @ means.T, self.known)
 
     def distances(self, f: Tensor) -> Tensor:
         """(n, 0): class means alone give no out-of-distribution score."""
@@ -117,7 +127,7 @@ class NCM:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, None, self.loop)
         if self.known:
-            learn_blocks(self.model, llf=False, csf=False)
+            set_trainable(self.model, llf=False, csf=False)
         self.sums, self.counts = state["statistics"]["sums"], state["statistics"]["counts"]
 
     def _count(self, f: Tensor, y: Tensor, weight: float) -> None:

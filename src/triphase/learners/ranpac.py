@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
-from triphase.learners.protocol import Tick, ignore, learn_blocks, only
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state, mask_unseen, set_trainable
 from triphase.models import SplitClassifier
 from triphase.models.split import longer
 from triphase.randomness import generator
@@ -44,14 +45,16 @@ class RanPAC:
         pretrained: bool = True,  # False: the network is trained on the first experience
         n_projected: int = 4000,
         ridge: float | None = None,  # None: chosen on the first images
+        context: Context | None = None,
     ) -> None:
         if n_projected < 1 or (ridge is not None and ridge <= 0):
             raise InvalidValue(f"n_projected and ridge must be above 0, got {n_projected} and {ridge}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
         self.settings = {"learner": "ranpac", "seed": seed, "pretrained": pretrained}
         self.settings |= {"n_projected": n_projected, "ridge": ridge}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.ridge = ridge
         self.choosing: tuple[Tensor, Tensor] | None = None  # features and classes of the first images, while few
         if ridge is None:
@@ -66,7 +69,7 @@ class RanPAC:
         train = not self.known and not self.pretrained
         freeze_backbone(self.model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
         images = experience.training
-        self.add(extract_features(self.model, images), images.labels)
+        self.add(extract_features(self.model, images, self.context), images.labels)
         self.model.grow(len(self.C))
         self.known |= set(experience.classes)
         self.loop.finish()
@@ -86,7 +89,7 @@ class RanPAC:
     def logits(self, z: Tensor) -> Tensor:
         """Regressed one-hot labels."""
         f = latent_features(self.model, z)
-        return only(self.known, F.relu(f @ self.P.to(f)) @ self.W.T.to(f))
+        return mask_unseen(F.relu(f @ self.P.to(f)) @ self.W.T.to(f), self.known)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
@@ -100,7 +103,7 @@ class RanPAC:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, None, self.loop)
         if self.known:
-            learn_blocks(self.model, llf=False, csf=False)
+            set_trainable(self.model, llf=False, csf=False)
         self.P, statistics = state["projection"]["P"], state["statistics"]
         self.G, self.C, self.ridge = statistics["G"], statistics["C"], statistics["ridge"]
         self.choosing = (state["choosing"]["f"], state["choosing"]["y"]) if "choosing" in state else None

@@ -12,13 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
-from triphase.learners.protocol import Tick, ignore, learn_blocks, only
-from triphase.learners.training import TrainingLoop, drop_label, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    drop_label,
+    learner_state,
+    load_learner_state,
+    mask_unseen,
+    set_trainable,
+)
 from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis, whiten
 from triphase.models import SplitClassifier
 from triphase.models.split import drop_row, longer
@@ -38,15 +46,17 @@ class SLDA:
         seed: int = 0,
         pretrained: bool = True,  # False: the network is trained on the first experience
         shrinkage: float = 0.2,
+        context: Context | None = None,
     ) -> None:
         if not 0 < shrinkage <= 1:
             raise InvalidValue(f"shrinkage must be above 0 and at most 1, got {shrinkage}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
         self.feature_model = model  # its csf computes the features
         self.shrinkage = shrinkage
         self.settings = {"learner": "slda", "seed": seed, "pretrained": pretrained, "shrinkage": shrinkage}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.products = torch.zeros(0, 0, dtype=torch.float64)  # sum of f f^T, (D, D) once there are features
         self.sums = torch.zeros(model.n_classes, 0, dtype=torch.float64)
         self.counts = torch.zeros(model.n_classes, dtype=torch.float64)
@@ -74,7 +84,7 @@ class SLDA:
         train = not self.known and not self.pretrained
         freeze_backbone(self.model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
         images = experience.training
-        self.add(extract_features(self.feature_model, images), images.labels)
+        self.add(extract_features(self.feature_model, images, self.context), images.labels)
         self.model.grow(len(self.counts))
         self.known |= set(experience.classes)
         self.loop.finish()
@@ -127,7 +137,7 @@ class SLDA:
         if len(self.products) == 0:
             return f.new_full((len(f), self.model.n_classes), float("-inf"))
         _, W, b = self.solution
-        return only(self.known, f @ W.T.to(f) + b.to(f))
+        return mask_unseen(f @ W.T.to(f) + b.to(f), self.known)
 
     def distances(self, f: Tensor) -> Tensor:
         """(n, 2) float64: relative and absolute Mahalanobis scores (minus squared distances)."""
@@ -152,7 +162,7 @@ class SLDA:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, None, self.loop)
         if self.known:
-            learn_blocks(self.model, llf=False, csf=False)
+            set_trainable(self.model, llf=False, csf=False)
         statistics = state["statistics"]
         self.sums, self.counts, half = statistics["sums"], statistics["counts"], statistics["products"]
         D = self.sums.shape[1]

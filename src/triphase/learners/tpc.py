@@ -16,13 +16,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches, Depth
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue, TriphaseWarning
-from triphase.learners.protocol import ClosedForm, Tick, ignore, learn_blocks, predict, sgd_step, zero_rows_
-from triphase.learners.training import TrainingLoop, drop_label, learner_state, load_learner_state
+from triphase.learners.protocol import ClosedForm, Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    drop_label,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+    zero_unknown_rows_,
+)
 from triphase.maths import bias_correction_loss, block_gradient, harmless, normalize_, outside, stable_lr
 from triphase.maths.bias import check_std, class_rows
 from triphase.maths.masking import check_tolerance
@@ -75,8 +85,9 @@ class TPC:
         reset_momentum: Literal["phase", "experience", "never"] = "phase",
         predict_over: Literal["seen", "all"] = "seen",
         distill: float = 0.0,  # weight of naive distillation (a footnote of the paper's Sec. VI)
+        context: Context | None = None,
     ) -> None:
-        settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory")}
+        settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory", "context")}
         check_tolerance(t)
         check_std(s)
         for name, choices in CHOICES.items():
@@ -87,6 +98,7 @@ class TPC:
                 raise InvalidValue(f"{name} must not be negative, got {settings[name]}.")
         if not eps > 0:
             raise InvalidValue(f"eps must be above 0, for the logarithm of rows that are zero, got {eps}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed = model, memory, seed
         self.t, self.s, self.w_bc, self.eps = t, s, w_bc, eps
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
@@ -94,7 +106,7 @@ class TPC:
         self.pretrained, self.predict_over, self.distill = pretrained, predict_over, distill
         self.settings = {"learner": "tpc", **settings}
         self.known: set[int] = set()
-        self.loop = TrainingLoop(reset_momentum)
+        self.loop = TrainingLoop(reset_momentum, context=self.context)
         self.teacher: nn.Sequential | None = None  # csf and head before the experience, if distilling
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
@@ -115,12 +127,12 @@ class TPC:
         if loop.begin("start"):
             self._check(recipe, seen)
             model.grow(max(seen) + 1)
-            zero_rows_(model, self.known)
+            zero_unknown_rows_(model, self.known)
             if self.distill and not first:
                 self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head))
         model.train()
-        learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed)
+        set_trainable(model, llf=first and not self.pretrained, csf=csf_learns)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         # Phase I: bootstrap the novel classes; nothing else moves (there is nothing else in the first experience)
         if loop.begin("I") and epochs_1:
@@ -140,7 +152,7 @@ class TPC:
 
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
         if loop.begin("II"):
-            learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
+            set_trainable(model, llf=first and not self.pretrained, csf=csf_learns)
             depth = "llf" if csf_learns else "csf"
             optimizer = loop.optimizer(model, recipe)
             for mb in batches.mixed(loop.steps(epochs_2, batches.n_mixed), depth):
@@ -173,7 +185,7 @@ class TPC:
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)
         self.known = set(seen)
         self.teacher = None
-        learn_blocks(model, llf=False, csf=csf_learns)  # llf learns in the first experience at most
+        set_trainable(model, llf=False, csf=csf_learns)  # llf learns in the first experience at most
         loop.finish()
 
     def epochs(self, total: int, *, novel: bool) -> tuple[int, int, int]:
@@ -191,6 +203,19 @@ class TPC:
             return epochs_1, epochs_2, epochs_3
         # Without novel classes Phase I has nothing to move: Algorithm 1 makes it a no-op (SPEC 1.2).
         return 0, epochs_2 + (epochs_1 if self.empty_phase1 == "to_phase2" else 0), epochs_3
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse a recipe that would train llf, or with too few epochs for three phases."""
+        if recipe.trainable == "all":
+            raise InvalidValue("TPC freezes llf (Algorithm 1), got trainable='all': use trainable='csf'.")
+        self.epochs(recipe.epochs, novel=True)
+
+    def diagnostics(self) -> dict[str, float]:
+        """How far the standard deviation of a head row overshoots its target s."""
+        if self.model.n_classes == 0:
+            return {}
+        sigma = self.model.head.weight.detach().std(1, correction=0)
+        return {"peak_sigma_over_s": float(sigma.max() / self.s)}
 
     def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
         """Scores over the classes seen so far; f belongs to a closed form, of which TPC has none."""
@@ -258,6 +283,7 @@ class TPC:
 
     def _check(self, recipe: Recipe, seen: frozenset[int]) -> None:
         """Say before training what would fail or disappoint."""
+        self.check_recipe(recipe)
         if self.memory is not None:
             self.memory.check_room(len(seen))
         n_rows = len(seen) if self.bc_scope == "seen" else max(self.model.n_classes, max(seen) + 1)

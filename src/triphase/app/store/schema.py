@@ -238,6 +238,6 @@ def validate_event(event: Any) -> dict[str, Any]:
 def reason(error: ValidationError) -> str:
     """The first finding in words, such as "memory.bytes: Input should be a valid integer"."""
     first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(part if str(part).isidentifier() else repr(part) for part in map(str, first["loc"]))
+    place = ".".join(map(str, first["loc"]))
     message = first["msg"].removeprefix("Value error, ")
     return f"{place}: {message}" if place else message

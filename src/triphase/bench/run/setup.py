@@ -16,13 +16,14 @@ from triphase.bench.learners import learner_spec, make_learner, shares_first
 from triphase.bench.run import shared_first
 from triphase.bench.run.options import RunOptions
 from triphase.bench.run.results import Report
+from triphase.context import Context
 from triphase.data import sources
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, class_incremental, joint, members, per_class, stream
 from triphase.errors import BadData, InvalidValue, TriphaseWarning
-from triphase.learners import TPC, Learner
-from triphase.models import SplitClassifier, build, rebuild_batchnorm
+from triphase.learners import ChecksRecipe, Learner
+from triphase.models import SplitClassifier, build, lacks_statistics, rebuild_batchnorm
 
 CALIBRATION_IMAGES = 256
 STAGE2_EPOCHS = 100  # of BiC, where the benchmark has no grid of its own
@@ -40,7 +41,7 @@ class Setup:
     before: Report | None = None  # of the run that learned the first experience, if another one did
 
 
-def prepare(benchmark: Benchmark, options: RunOptions, data: Path) -> Setup:
+def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Context | None = None) -> Setup:
     """Load the data and build model and learner, all as the benchmark says unless an option says otherwise."""
     kind = learner_spec(options.learner)
     size = options.image_size or benchmark.image_size
@@ -75,10 +76,18 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path) -> Setup:
     if memory is not None:
         memory.check_room(len(source.names))
     own = _default_options(benchmark, options) | options.own
-    learner = make_learner(options.learner, model, memory, own, seed=options.seed, pretrained=benchmark.pretrained)
-    if isinstance(learner, TPC):  # refuse too few epochs here, before a run is begun
+    learner = make_learner(
+        options.learner,
+        model,
+        memory,
+        own,
+        seed=options.seed,
+        pretrained=benchmark.pretrained,
+        context=context,
+    )
+    if isinstance(learner, ChecksRecipe):  # before a run is begun
         for recipe in (first, rest):
-            learner.epochs(recipe.epochs, novel=True)
+            learner.check_recipe(recipe)
     model.accelerate(bfloat16=options.bfloat16, compiled=options.compiled)
     return Setup(learner, source, first, rest, settings, before)
 
@@ -243,13 +252,17 @@ def _digest(path: Path) -> str:
 def _model(
     benchmark: Benchmark, options: RunOptions, size: int, source: Stream, weights: Path | None
 ) -> SplitClassifier:
-    name = options.backbone or benchmark.backbone
-    arguments: dict[str, Any] = {"image_size": size, "weights": weights, "seed": options.seed, "norm": options.norm}
-    if name == "small_cnn":  # the one network that also takes grey images
-        arguments["channels"] = source.experiences[0].images.read(torch.tensor([0])).shape[1]
-    model = build(name, source.n_classes or 0, **arguments)
-    if name.startswith("mobilenet") and weights is not None:
-        images = source.experiences[0].images
-        some = torch.linspace(0, len(images) - 1, min(CALIBRATION_IMAGES, len(images))).long()
-        rebuild_batchnorm(model, images.read(some))
+    images = source.experiences[0].images
+    model = build(
+        options.backbone or benchmark.backbone,
+        source.n_classes or 0,
+        image_size=size,
+        channels=images.read(torch.tensor([0])).shape[1],
+        weights=weights,
+        seed=options.seed,
+        norm=options.norm,
+    )
+    if lacks_statistics(model):
+        rows = torch.linspace(0, len(images) - 1, min(CALIBRATION_IMAGES, len(images))).long()
+        rebuild_batchnorm(model, images.read(rows))
     return model
