@@ -196,7 +196,7 @@ class BiC:
             return torch.tensor([1.0, 0.0]), loss
         columns = class_rows(frozenset(seen), self.model.head.weight)
         with eval_mode(self.model), torch.no_grad():
-            z = [self.model.tail(batches.held(some))[:, columns] for some in slots.split(256)]
+            z = [self.model.tail(batches.memory_latents(part))[:, columns] for part in slots.split(256)]
         logits, y = torch.cat(z), torch.searchsorted(columns, self.memory["y"][slots].to(columns.device))
         is_new = torch.isin(columns, torch.tensor(sorted(new), device=columns.device))
         n_mb = recipe.n_mbe + recipe.n_mbr
