@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from triphase.bench.benchmarks import BENCHMARKS
-from triphase.cli.options import JSON
-from triphase.cli.show import print_json
+from triphase.cli.arguments import JSON
+from triphase.cli.printing import print_json
 from triphase.data.sources.data_folder import check_datasets, check_readable
 from triphase.data.sources.integrity import Integrity, Progress
 from triphase.data.sources.pretrained import check_weights
