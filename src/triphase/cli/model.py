@@ -16,59 +16,14 @@ from rich.text import Text
 
 from triphase.app import manage
 from triphase.app.store.files import Version
-from triphase.cli.options import JSON
-from triphase.cli.progress import Progress, count
-from triphase.cli.show import percent, print_json, say
-from triphase.cli.teach import ModelFolder, PhotoFolder, SkipBad, print_skipped
+from triphase.cli.arguments import JSON, ModelFolder, SkipBad
+from triphase.cli.printing import count, percent, print_json, say
+from triphase.cli.progress import Progress
 from triphase.data.images import printable
 from triphase.errors import BadData, few
 
 NEVER_UNKNOWN = "no answer is unknown until there is a lesson again"
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
-
-
-def predict(
-    model: ModelFolder,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Photos to classify.")],
-    as_json: JSON = False,
-) -> None:
-    """Say what is in some photos: a class and how probable it is, or "unknown" for what resembles none."""
-    answers = manage.predict(model, files)
-    if as_json:
-        rows = [{"file": printable(file), **asdict(a)} for file, a in zip(files, answers, strict=True)]
-        print_json({"model": str(model), "answers": rows})
-        return
-    table = Table.grid(padding=(0, 2))
-    for file, answer in zip(files, answers, strict=True):
-        sure = percent(answer.probability)
-        table.add_row(
-            Text(printable(file), overflow="fold"),
-            Text(answer.label),
-            sure if answer.known else Text(f"(best guess: {answer.best}, {sure})"),
-        )
-    Console().print(table, highlight=False)
-
-
-def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
-    """Measure a model on photos that it was not taught."""
-    with Progress(quiet=as_json) as progress:
-        result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=progress.watch)
-    if as_json:
-        print_json({"model": str(model), **asdict(result)})
-        return
-    table = _table("class", "photos", "accuracy", "most often taken for")
-    for label, name in enumerate(result.classes):
-        if name in result.per_class:
-            row = result.confusion[label]
-            wrong = max((n, other) for other, n in enumerate(row) if other != label) if len(row) > 1 else (0, 0)
-            other = f"{result.classes[wrong[1]]} ({wrong[0]})" if wrong[0] else ""
-            table.add_row(Text(name), f"{sum(row):,}", percent(result.per_class[name]), Text(other))
-    Console().print(table)
-    say(f"Right: {percent(result.accuracy)} of {count(result.images, 'photo')}.")
-    say(f"{percent(result.unknown_rate)} would be answered with unknown.")
-    if result.taught:
-        say(f"{count(result.taught, 'photo')} of these had been taught to the model: they flatter it.")
-    print_skipped(result.skipped)
 
 
 def status(model: ModelFolder, as_json: JSON = False) -> None:
@@ -248,7 +203,7 @@ def _what(event: dict[str, Any]) -> str:
         forced = " (by force)" if event.get("forced") else ""
         return f"taught {few(list(event['classes']))}{forced}"
     words: dict[str, str] = {
-        "glanced": "taught in part (--quick)",
+        "taught_quick": "taught in part (--quick)",
         "renamed": f"renamed {event.get('old') or '...'} to {event.get('new') or '...'}",
         "forgot": "forgot a class",
         "untaught": "took photos back",

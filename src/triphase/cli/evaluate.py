@@ -1,0 +1,37 @@
+"""triphase evaluate: measure a model on photos that it was not taught."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.text import Text
+
+from triphase.app import manage
+from triphase.cli.arguments import JSON, ModelFolder, PhotoFolder, SkipBad
+from triphase.cli.printing import count, percent, print_json, say
+from triphase.cli.progress import Progress
+from triphase.cli.tables import plain_table, print_skipped
+from triphase.printable import printable
+
+
+def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
+    """Measure a model on photos that it was not taught."""
+    with Progress(quiet=as_json) as progress:
+        result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=progress.watch)
+    if as_json:
+        print_json({"model": str(model), **asdict(result)})
+        return
+    table = plain_table("class", "photos", "accuracy", "most often taken for")
+    for label, name in enumerate(result.classes):
+        if name in result.per_class:
+            row = result.confusion[label]
+            wrong = max((n, other) for other, n in enumerate(row) if other != label) if len(row) > 1 else (0, 0)
+            other = f"{printable(result.classes[wrong[1]])} ({wrong[0]})" if wrong[0] else ""
+            table.add_row(Text(printable(name)), f"{sum(row):,}", percent(result.per_class[name]), Text(other))
+    Console().print(table)
+    say(f"Right: {percent(result.accuracy)} of {count(result.images, 'photo')}.")
+    say(f"{percent(result.unknown_rate)} would be answered with unknown.")
+    if result.taught:
+        say(f"{count(result.taught, 'photo')} of these had been taught to the model: they flatter it.")
+    print_skipped(result.skipped)
