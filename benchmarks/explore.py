@@ -25,7 +25,6 @@ from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Anchored, Experience, Memory, Recipe
 from triphase.data.batches import Batches
-from triphase.data.feature_cache import share
 from triphase.learners.anchored import standardize
 from triphase.learners.protocol import Tick, ignore
 from triphase.maths import normalize_
@@ -91,8 +90,8 @@ def learned(bench: Bench, recipe: Change, options: Change) -> Scores:
     own = {name: options.pop(name, 0.0) for name in ("averaged", "closed_form", "phase_1")}
     model = build("efficientnet_lite0", bench.stream.n_seen[-1], image_size=96)
     kind = FromClosedForm if own["closed_form"] else ClosedPhaseI if own["phase_1"] else TPC
-    learner = kind(model, Memory(bench.shape.memory), **options)
-    helper = Anchored(copy.deepcopy(model), None)  # only its closed form learns
+    learner = kind(model, Memory(bench.shape.memory), context=bench.context(), **options)
+    helper = Anchored(copy.deepcopy(model), None, context=bench.context())  # only its closed form learns
     if isinstance(learner, FromClosedForm):
         learner.weight, learner.anchor = own["closed_form"], helper.closed_form.logits
     mean: dict[str, Tensor] = {}
@@ -127,8 +126,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for order in map(int, arguments.orders.split(",")):
         with tempfile.TemporaryDirectory() as folder:
-            share(Path(folder))
-            bench = Bench(left_out(arguments.data, order))
+            bench = Bench(left_out(arguments.data, order), Path(folder))
             deep = bench.slda(DEPTHS, shrinkage=SHRINKAGE)
             for name in arguments.variants.split(";") if arguments.variants else VARIANTS:
                 recipe, options = VARIANTS[name]

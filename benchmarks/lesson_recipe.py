@@ -4,7 +4,7 @@ python benchmarks/lesson_recipe.py --data DIR [--orders 0,1] [--variants chosen,
 
 Two streams of CIFAR-100 at 96 px: "mixed" is that of benchmarks/teach.py with a memory of 500 samples, 10
 classes and then 20 lessons of two new classes and more of two old ones; "single" starts with 30 classes of 100
-photos, all of which stay in the memory, and goes on with 20 lessons of one class with 100. It prints the
+photos, all of which stay in the memory, and goes on with 20 lessons of one class with 100. Told are the
 accuracy on the test images of all classes so far, the mean over lessons 5, 9, 13, 17 and 21, of both members
 together and of TPC alone, and the processor's seconds for a lesson, its latents given.
 """
@@ -29,8 +29,9 @@ from triphase import Anchored, Images, Recipe
 from triphase.app.model import Model
 from triphase.app.options import Options
 from triphase.app.teach import recipe_for
+from triphase.context import Context
 from triphase.data import sources
-from triphase.data.feature_cache import latents, share, unpack, views_of
+from triphase.data.feature_cache import latents, unpack, views_of
 from triphase.randomness import generator
 
 MEMORY: dict[str, int | str] = {"mixed": 500, "single": "200MB"}
@@ -60,9 +61,11 @@ def single(train: Images, seed: int) -> list[list[Tensor]]:
     return [rows[:30], *([row] for row in rows[30:])]
 
 
-def taught(plan: list[list[Tensor]], train: Images, test: Images, stream: str, variant: str) -> dict[str, Any]:
+def taught(
+    plan: list[list[Tensor]], train: Images, test: Images, stream: str, variant: str, context: Context
+) -> dict[str, Any]:
     """A model lesson by lesson, and what it knows after every fourth."""
-    model = Model(Options(image_size=SIZE, memory=MEMORY[stream]))
+    model = Model(Options(image_size=SIZE, memory=MEMORY[stream]), context=context)
     both, alone, seconds = [], [], []
     assert isinstance(model.learner, Anchored)
     for number, parts in enumerate(plan):
@@ -74,7 +77,8 @@ def taught(plan: list[list[Tensor]], train: Images, test: Images, stream: str, v
         experience, after = model.lesson(train.select(rows, local), names, hashes)
         stored = 0 if model.memory is None else len(model.memory)
         recipe = VARIANTS[variant](recipe_for(len(experience.training), stored))
-        views_of(model.network, experience.images, 2 if recipe.augment == "flip" else 1, torch.float32)
+        views = 2 if recipe.augment == "flip" else 1
+        views_of(model.network, experience.images, views, torch.float32, context)
         since = time.process_time()
         model.learn(experience, after, recipe)
         seconds.append(time.process_time() - since)
@@ -82,7 +86,7 @@ def taught(plan: list[list[Tensor]], train: Images, test: Images, stream: str, v
         if number % 4 == 0 and number:
             asked = torch.isin(test.labels, torch.tensor(seen)).nonzero().view(-1)
             y = torch.tensor([seen.index(c) for c in test.labels[asked].tolist()])
-            z = latents(model.network, test)[asked]
+            z = latents(model.network, test, context=context)[asked]
             both.append(accuracy(model.learner.logits, z, y))
             alone.append(accuracy(model.learner.tpc.logits, z, y))
     return {"both": mean(both), "tpc": mean(alone), "seconds": mean(seconds[1:]), "after_each": both}
@@ -106,13 +110,13 @@ def main() -> None:
     train, test, _ = sources.cifar100(arguments.data)
     train, test = train.resized(SIZE), test.resized(SIZE)
     with tempfile.TemporaryDirectory() as scratch:
-        share(arguments.latents or Path(scratch))
+        folder = arguments.latents or Path(scratch)
         for stream in arguments.streams.split(","):
             for order in map(int, arguments.orders.split(",")):
                 plan = lessons(train, order) if stream == "mixed" else single(train, order)
                 for variant in arguments.variants.split(","):
-                    result = taught(plan, train, test, stream, variant)
-                    print(json.dumps({"stream": stream, "order": order, "variant": variant, **result}), flush=True)
+                    told = taught(plan, train, test, stream, variant, Context(latents_folder=folder))
+                    print(json.dumps({"stream": stream, "order": order, "variant": variant, **told}), flush=True)
 
 
 if __name__ == "__main__":

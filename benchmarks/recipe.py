@@ -31,8 +31,9 @@ from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Images, Memory, RanPAC, Recipe, SplitClassifier
 from triphase.bench.datasets import lessons_with_repetition
+from triphase.context import Context
 from triphase.data import sources
-from triphase.data.feature_cache import latents, share, unpack
+from triphase.data.feature_cache import latents, unpack
 from triphase.data.streams import Stream, class_incremental, members, per_class, seeded_order, stream
 from triphase.learners.slda_depths import SHRINKAGE, Depths
 from triphase.models import build, linear_head
@@ -109,7 +110,6 @@ def main() -> None:
     parser.add_argument("--orders", default="100,101,102", help="class orders, not those of the tables")
     parser.add_argument("--only", choices=list(SHAPES), help="learn one stream, for two processes side by side")
     arguments = parser.parse_args()
-    share(arguments.out / "latents")
     orders = [int(order) for order in arguments.orders.split(",")]
     found: dict[Candidate, list[tuple[float, float]]] = {}
     for kind, order in itertools.product([arguments.only] if arguments.only else SHAPES, orders):
@@ -165,7 +165,7 @@ def amca_and_final(scores: Scores, answers: Sequence[Tensor]) -> tuple[float, fl
 def learned(data: Path, folder: Path, kind: str, order: int) -> tuple[dict[str, Scores], list[Tensor]]:
     """What every member says of one stream, and the right answers; what is in the folder is not learned again."""
     folder.mkdir(parents=True, exist_ok=True)
-    bench = Bench(left_out(data, order, kind), SHAPES[kind])
+    bench = Bench(left_out(data, order, kind), folder.parent / "latents", SHAPES[kind])
     said = {}
     for name, make in bench.members().items():
         path = folder / f"{name.replace('/', ' ')}.safetensors"
@@ -197,18 +197,23 @@ def left_out(data: Path, order: int, kind: str = "new") -> Stream:
 class Bench:
     """A stream whose latents are computed once, and what each member says at its points."""
 
-    def __init__(self, source: Stream, shape: Shape = SHAPES["new"]) -> None:
-        self.stream, self.shape = source, shape
+    def __init__(self, source: Stream, folder: Path, shape: Shape = SHAPES["new"]) -> None:
+        self.stream, self.shape, self.folder = source, shape, folder
+        context = self.context()
         labels, seen = source.test.labels, [source.n_seen[i - 1] for i in source.evaluate_after]
         everything = source.evaluation == "all"
         self.tested = [(labels < (CLASSES if everything else n)).nonzero().view(-1) for n in seen]
         self.answers = [labels[rows] for rows in self.tested]
         model = build("efficientnet_lite0", image_size=96).eval()
-        self.z_test = latents(model, source.test)
-        self.parts = [at_depths(model.csf, latents(model, e.images)) for e in source.experiences]
+        self.z_test = latents(model, source.test, context=context)
+        self.parts = [at_depths(model.csf, latents(model, e.images, context=context)) for e in source.experiences]
         self.test_parts = at_depths(model.csf, self.z_test)
         check = Depths(model.csf, widest=2 * model.n_features).eval()(unpack(self.z_test[:50]))
         assert torch.allclose(check, joined(self.test_parts, DEPTHS, unit=True)[:50], atol=1e-5), "not the recipe's"
+
+    def context(self) -> Context:
+        """One for each learner; all of them find the latents in the same folder."""
+        return Context(latents_folder=self.folder)
 
     def members(self) -> dict[str, Callable[[], Scores]]:
         """All that can be put together, TPC under its rates."""
@@ -247,7 +252,8 @@ class Bench:
     def tpc(self, rates: str) -> Scores:
         """TPC as on the streams of the comparison, with rates of head and csf."""
         lr, csf_lr = map(float, rates.split("/"))
-        learner = TPC(build("efficientnet_lite0", len(self.stream.names), image_size=96), Memory(self.shape.memory))
+        model = build("efficientnet_lite0", len(self.stream.names), image_size=96)
+        learner = TPC(model, Memory(self.shape.memory), context=self.context())
         scores: Scores = []
         for experience in self.stream.experiences:
             recipe = FIRST if experience.index == 1 else self.shape.rest

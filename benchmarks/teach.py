@@ -29,8 +29,9 @@ from triphase.app.options import Options
 from triphase.app.scan import scan
 from triphase.app.store.versions import Store
 from triphase.app.teach import recipe_for, teach
+from triphase.context import Context
 from triphase.data import sources
-from triphase.data.feature_cache import BUDGET, latents, recalling, share, unpack, views_of
+from triphase.data.feature_cache import latents, unpack, views_of
 from triphase.data.streams import concatenate
 from triphase.models import build
 from triphase.randomness import generator
@@ -73,21 +74,22 @@ def taught(folders: list[Path], test: Path, memory: int, learner: str, place: Pa
         start = time.perf_counter()
         outcome = teach(place, folder, Options(image_size=SIZE, memory=memory, learner=learner), force=True)
         seconds.append(time.perf_counter() - start)
-        model = Model.from_state(Store(place).load()[0])
+        state, _ = Store(place).load()
+        model = Model.from_state(
+            state, Context(latents_folder=test.with_name("latents"))
+        )  # those of the test photos
         accuracy.append(asked(model, test))
     return {"accuracy": accuracy, "seconds": seconds, "refused": outcome.verdict.refused}
 
 
 def asked(model: Model, test: Path) -> float:
     """Accuracy on the test photos of the classes that the model knows, class by class."""
-    photos = scan(test, model.size, BUDGET)
-    images, right = photos.images, []
-    share(test.with_name("latents"))  # of the test photos alone: they are the same after every lesson
+    photos = scan(test)
+    images, right = photos.images(model.size), []
     for row, name in enumerate(photos.names):
         if name in model.names:
             probabilities, _ = model.scores(images.select((photos.labels == row).nonzero().view(-1)))
             right.append(probabilities.argmax(1) == model.names.index(name))
-    share(None)
     return float(torch.cat(right).float().mean())
 
 
@@ -101,16 +103,15 @@ def everything(folders: list[Path], test: Path, every: int) -> dict[str, Any]:
     closed = {"slda": SLDA(model_of()), "ranpac": RanPAC(model_of())}
     recipe = Recipe(epochs=4, lr=0.01, csf_lr=0.03, n_mbe=128, augment="flip")
     for index, folder in enumerate(folders, start=1):
-        photos = scan(folder, SIZE, BUDGET)
+        photos = scan(folder)
         names += [n for n in photos.names if n not in names]
         labels = torch.tensor([names.index(n) for n in photos.names])[photos.labels]
-        images = photos.images.select(torch.arange(len(photos)), labels)
+        images = photos.images(SIZE).select(torch.arange(len(photos)), labels)
         seen.append(images)
-        with recalling():
-            for name, learner in closed.items():
-                start = time.perf_counter()
-                learner.learn(Experience(index, images), recipe)
-                results[name]["seconds"].append(time.perf_counter() - start)
+        for name, learner in closed.items():
+            start = time.perf_counter()
+            learner.learn(Experience(index, images), recipe)
+            results[name]["seconds"].append(time.perf_counter() - start)
         if (index - 1) % every == 0:
             joint = Joint(model_of(len(names)))
             start = time.perf_counter()
@@ -121,19 +122,18 @@ def everything(folders: list[Path], test: Path, every: int) -> dict[str, Any]:
                 results[name]["accuracy"].append(tested(learner, test, names))
     everything = Experience(1, concatenate(seen))
     with tempfile.TemporaryDirectory() as folder:  # once more with latents that were kept from lesson to lesson
-        share(Path(folder))
-        views_of(model_of(), everything.images, 2, torch.float32)
-        results["retrained"]["seconds_with_latents"] = retraining(everything, recipe, len(names))
-        share(None)
+        context = Context(latents_folder=Path(folder))
+        views_of(model_of(), everything.images, 2, torch.float32, context)
+        results["retrained"]["seconds_with_latents"] = retraining(everything, recipe, len(names), context)
     # and as most programs would do it: every pass from the pixels on
     slow = replace(recipe, latents="off")
     results["retrained"]["seconds_without_latents"] = retraining(everything, slow, len(names))
     return results
 
 
-def retraining(experience: Experience, recipe: Recipe, n_classes: int) -> float:
+def retraining(experience: Experience, recipe: Recipe, n_classes: int, context: Context | None = None) -> float:
     """Seconds of training csf and head anew."""
-    joint = Joint(model_of(n_classes))
+    joint = Joint(model_of(n_classes), context=context)
     start = time.perf_counter()
     joint.learn(experience, recipe)
     return time.perf_counter() - start
@@ -146,12 +146,11 @@ def model_of(n_classes: int = 0) -> Any:
 
 def tested(learner: Any, test: Path, names: list[str]) -> float:
     """Accuracy of a bare learner."""
-    photos = scan(test, SIZE, BUDGET)
+    photos = scan(test)
     y = torch.tensor([names.index(n) if n in names else -1 for n in photos.names])[photos.labels]
     rows = (y >= 0).nonzero().view(-1)
-    share(test.with_name("latents"))
-    z = latents(learner.model, photos.images.select(rows))
-    share(None)
+    context = Context(latents_folder=test.with_name("latents"))
+    z = latents(learner.model, photos.images(SIZE).select(rows), context=context)
     guess = torch.cat([learner.logits(unpack(part)).argmax(1) for part in z.split(256)])
     return float((guess == y[rows]).float().mean())
 

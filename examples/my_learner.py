@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triphase import Experience, Memory, Recipe, SplitClassifier, class_incremental, run
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.sources import digits
 from triphase.learners.protocol import Tick, ignore, learn_blocks, predict, sgd_step
@@ -17,11 +18,20 @@ from triphase.testing import check_learner
 class SmoothReplay:
     """Experience replay whose targets are softened."""
 
-    def __init__(self, model: SplitClassifier, memory: Memory, *, smoothing: float = 0.1, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: SplitClassifier,
+        memory: Memory,
+        *,
+        smoothing: float = 0.1,
+        seed: int = 0,
+        context: Context | None = None,
+    ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.memory, self.smoothing, self.seed = model, memory, smoothing, seed
         self.settings = {"learner": "smooth-replay", "smoothing": smoothing, "seed": seed}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Train on the experience beside replayed samples."""
@@ -30,7 +40,7 @@ class SmoothReplay:
             self.model.grow(max(seen) + 1)
         self.model.train()
         learn_blocks(self.model, llf=False, csf=True)
-        batches = Batches(self.model, experience, self.memory, recipe, seed=self.seed)
+        batches = Batches(self.model, experience, self.memory, recipe, seed=self.seed, context=self.context)
         if self.loop.begin("train"):
             optimizer = self.loop.optimizer(self.model, recipe)
             for mb in batches.mixed(self.loop.steps(recipe.epochs, batches.n_mixed)):

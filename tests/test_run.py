@@ -16,14 +16,15 @@ from torch import Tensor, nn
 from triphase import TPC, FineTune, Memory, Recipe, SplitClassifier, run
 from triphase import state as files
 from triphase.bench.run import Report
-from triphase.bench.run.runner import Event
-from triphase.checkpoint import Checkpoint
+from triphase.bench.run.runner import Event, recorded_threads
+from triphase.context import Context
 from triphase.data.images import Images
 from triphase.data.streams import Experience, Stream, class_incremental, joint
 from triphase.errors import BadData, CorruptState, Interrupted, InvalidValue, Mismatch
 from triphase.learners import Joint, Learner, Step, Tick
 from triphase.learners import training as loop
 from triphase.models import linear_head
+from triphase.state import Checkpoint
 from triphase.testing import FIRST, REST, tiny_model, tiny_stream
 
 RECIPE = Recipe(epochs=1)
@@ -35,6 +36,7 @@ class Oracle:
 
     def __init__(self, n_classes: int) -> None:
         self.model = SplitClassifier(nn.Identity(), nn.Flatten(), linear_head(1, n_classes), image_size=1)
+        self.context = Context()
         self.seen = torch.zeros(n_classes)
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = lambda step: None) -> None:
@@ -405,18 +407,27 @@ def test_stopped_after_any_save_it_ends_the_same(
     assert saves > 10
 
 
-def test_the_number_of_threads_is_kept_when_a_run_goes_on(
+def test_a_run_goes_on_under_the_number_of_threads_that_it_was_begun_with_and_no_other(
     stop_at_save: Callable[..., None], tmp_path: Path
 ) -> None:
     before = torch.get_num_threads()
+    assert recorded_threads(tmp_path / "run") is None
     stop_at_save(1)
     with pytest.raises(Killed):
         run(Oracle(4), counted(2, 2, 2), first=RECIPE, out=tmp_path / "run", save_every=0)
     stop_at_save(None)
     try:
         torch.set_num_threads(before + 1)
+        sentence = rf"begun with {before} CPU thread.*has {before + 1}.*torch.set_num_threads\({before}\)"
+        with pytest.raises(Mismatch, match=sentence):
+            run(Oracle(4), counted(2, 2, 2), first=RECIPE, out=tmp_path / "run")
+        assert torch.get_num_threads() == before + 1, "run() must leave the process alone"
+        assert recorded_threads(tmp_path / "run") == before
+        torch.set_num_threads(before)
         report = run(Oracle(4), counted(2, 2, 2), first=RECIPE, out=tmp_path / "run")
-        assert report.settings["threads"] == before == torch.get_num_threads()
+        assert report.settings["threads"] == before and recorded_threads(tmp_path / "run") is None
+        torch.set_num_threads(before + 1)  # a finished run is only read
+        assert run(Oracle(4), counted(2, 2, 2), first=RECIPE, out=tmp_path / "run").accuracy == report.accuracy
     finally:
         torch.set_num_threads(before)
 

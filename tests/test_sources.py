@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from triphase.data.batches import Batches
-from triphase.data.feature_cache import AHEAD
 from triphase.data.images import Images
+from triphase.data.prefetch import DEPTH
 from triphase.data.recipe import Recipe
 from triphase.data.sources import (
     cifar100,
@@ -574,7 +574,7 @@ def test_imagenet_is_decoded_a_few_minibatches_ahead_and_then_forgotten(tmp_path
         pixels = train.read(rows)
         asked.extend(rows.tolist())
         alive.append(weakref.ref(pixels))
-        if len(asked) == (1 + AHEAD) * n_mbe:
+        if len(asked) == (1 + DEPTH) * n_mbe:
             early.set()
         return pixels
 
@@ -587,8 +587,8 @@ def test_imagenet_is_decoded_a_few_minibatches_ahead_and_then_forgotten(tmp_path
     for k, minibatch in enumerate(served, start=1):
         assert early.wait(60)  # more is decoded while the first minibatch is still in use
         assert minibatch.z.shape == (n_mbe, 3, 16, 16)
-        assert len(asked) <= (k + AHEAD) * n_mbe
-        assert sum(pixels() is not None for pixels in alive) <= AHEAD + 1
+        assert len(asked) <= (k + DEPTH) * n_mbe
+        assert sum(pixels() is not None for pixels in alive) <= DEPTH + 1
     assert sorted(asked) == list(range(n))
 
 

@@ -15,6 +15,7 @@ from workload import Workload, sgd, timed
 
 from triphase import DERpp, Memory, run
 from triphase.bench.run.runner import _Test
+from triphase.context import Context
 from triphase.data import batches as feeder_module
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import encode, unpack
@@ -23,9 +24,12 @@ from triphase.learners.protocol import learn_blocks
 Draws = list[list[tuple[Tensor, Tensor, Tensor]]]  # per experience: rows, slots, flips of each step
 
 
-def triphase_run(load: Workload, name: str = "replay", save: bool = True) -> float:
+def triphase_run(load: Workload, name: str = "replay", save: bool = True, context: Context | None = None) -> float:
     """`run` as anyone would call it: decoding, checkpoints on disk and an evaluation of 100 images included."""
-    learner = load.learner() if name == "replay" else DERpp(load.model(), Memory(load.memory), alpha=0.1, beta=0.5)
+    if name == "replay":
+        learner = load.learner(context)
+    else:
+        learner = DERpp(load.model(), Memory(load.memory), alpha=0.1, beta=0.5, context=context)
     with tempfile.TemporaryDirectory() as folder, timed() as seconds:
         out = Path(folder) / "run" if save else None
         run(learner, load.stream, first=load.first, rest=load.rest, out=out)

@@ -12,7 +12,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from triphase.data.feature_cache import latents
+from triphase.data.feature_cache import encode, pack
 from triphase.models import SplitClassifier, build
 
 ROUNDS, IMAGES, CASES = 7, 128, (("efficientnet_lite0", 96), ("efficientnet_lite0", 128), ("mobilenet_v1", 128))
@@ -21,12 +21,12 @@ ROUNDS, IMAGES, CASES = 7, 128, (("efficientnet_lite0", 96), ("efficientnet_lite
 def plainly(model: SplitClassifier, x: Tensor) -> Tensor:
     """The same latents by the block as it is, 32 at a time."""
     with torch.no_grad():
-        return torch.cat([latents.pack(model.encode(some)) for some in x.split(32)])
+        return torch.cat([pack(model.encode(some)) for some in x.split(32)])
 
 
 def folded(model: SplitClassifier, x: Tensor) -> Tensor:
     """What every run and every lesson does."""
-    return latents.encode(model, len(x), x.__getitem__)[:, 0]
+    return encode(model, len(x), x.__getitem__)[:, 0]
 
 
 def seconds(way: Callable[[SplitClassifier, Tensor], Tensor], model: SplitClassifier, x: Tensor) -> float:

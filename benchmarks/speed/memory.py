@@ -14,7 +14,8 @@ from pathlib import Path
 import contestants
 from workload import Workload, peak_memory, pixels, workload
 
-from triphase.data.feature_cache import set_budget
+from triphase.budget import Budget
+from triphase.context import Context
 
 NAMES = ("triphase", "triphase, budget 1 MB", "bare loop", "free latents")
 
@@ -22,10 +23,9 @@ NAMES = ("triphase", "triphase, budget 1 MB", "bare loop", "free latents")
 def run_one(name: str, load: Workload) -> float:
     """MB above what the process took before the contestant began."""
     if name.startswith("triphase"):
-        if "budget" in name:
-            set_budget(1)
+        context = Context(Budget.megabytes(1) if "budget" in name else None)
         with peak_memory() as peak:
-            contestants.triphase_run(load)
+            contestants.triphase_run(load, context=context)
         return peak[0]
     draws, held_x, held_y = contestants.same_draws(load)
     contestant = contestants.bare_loop if name == "bare loop" else contestants.free_latents

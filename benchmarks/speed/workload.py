@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from triphase import FineTune, Memory, Recipe, SplitClassifier, Stream, class_incremental
+from triphase.context import Context
 from triphase.data import sources
 from triphase.data.streams import per_class
 from triphase.models import build, rebuild_batchnorm
@@ -52,9 +53,9 @@ class Workload:
             rebuild_batchnorm(model, self.stream.experiences[0].images.read(torch.arange(64)))
         return model
 
-    def learner(self) -> FineTune:
+    def learner(self, context: Context | None = None) -> FineTune:
         """Replay fine-tuning with a class-balanced reservoir."""
-        return FineTune(self.model(), Memory(self.memory, seed=0))
+        return FineTune(self.model(), Memory(self.memory, seed=0), context=context)
 
     @property
     def passes(self) -> int:

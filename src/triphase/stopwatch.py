@@ -1,95 +1,93 @@
-"""Where the time of training goes: data, llf, csf and head, and how many images pass, summed up in this process."""
+"""Where the time of training goes: data, llf, csf and head, and how many images pass."""
 
 from __future__ import annotations
 
 import time
-import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar, cast
 
 from torch import Tensor, nn
 
 PARTS = ("data", "llf", "csf", "head")
-seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-images = 0  # of all minibatches served
-borrowed = 0.0  # of the seconds above, those that another process has spent
 Item = TypeVar("Item")
 _END = object()
-_watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
-def count(n: int) -> None:
-    """A minibatch of n images was served."""
-    global images
-    images += n
+class Stopwatch:
+    """The seconds of each part of training, of one lesson or run.
 
-
-def borrow(spent: Mapping[str, float]) -> None:
-    """Count what another process has spent on something that this one was given."""
-    global borrowed
-    for part, time_spent in spent.items():
-        seconds[part] += time_spent
-    borrowed += sum(spent.values())
-
-
-@contextmanager
-def on(part: str) -> Iterator[None]:
-    """Count the time inside to a part.
-
-    >>> with on("data"):
+    >>> stopwatch = Stopwatch()
+    >>> with stopwatch.time("data"):
     ...     pass
-    >>> seconds["data"] > 0
+    >>> stopwatch.seconds["data"] > 0
     True
     """
-    start = time.perf_counter()
-    try:
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        self.images = 0  # in all minibatches
+        self.borrowed = 0.0  # of the seconds above, those that another process has spent
+
+    def count(self, n: int) -> None:
+        """Count a minibatch of n images."""
+        self.images += n
+
+    def add_borrowed(self, spent: Mapping[str, float]) -> None:
+        """Add the seconds that another process spent on latents that are used here."""
+        for part, seconds in spent.items():
+            self.seconds[part] += seconds
+        self.borrowed += sum(spent.values())
+
+    @contextmanager
+    def time(self, part: str) -> Iterator[None]:
+        """Add the time inside to a part."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[part] += time.perf_counter() - start
+
+    def time_waiting(self, part: str, items: Iterator[Item]) -> Iterator[Item]:
+        """The items; the time spent waiting for each is added to a part."""
+        while True:
+            with self.time(part):
+                item = next(items, _END)
+            if item is _END:
+                return
+            yield cast(Item, item)
+
+    @contextmanager
+    def time_backward(self, csf_learns: bool) -> Iterator[None]:
+        """Time a backward pass and its update: what the head does not take is csf's, if it learns."""
+        start, head = time.perf_counter(), self.seconds["head"]
         yield
-    finally:
-        seconds[part] += time.perf_counter() - start
+        rest = time.perf_counter() - start - (self.seconds["head"] - head)
+        self.seconds["csf" if csf_learns else "head"] += rest
 
+    @contextmanager
+    def watch(self, csf: nn.Module, head: nn.Module) -> Iterator[None]:
+        """Inside, time the passes through csf and head; the hooks are removed at the end."""
+        with ExitStack() as hooks:
+            for module, before, after in ((csf, *self._hooks("csf")), (head, *self._hooks("head"))):
+                hooks.callback(module.register_forward_pre_hook(before).remove)
+                hooks.callback(module.register_forward_hook(after).remove)
+            yield
 
-def waiting(part: str, items: Iterator[Item]) -> Iterator[Item]:
-    """The items, the time spent waiting for each counted to a part."""
-    while True:
-        with on(part):
-            item = next(items, _END)
-        if item is _END:
-            return
-        yield cast(Item, item)
+    def _hooks(self, part: str) -> tuple[Callable[..., None], Callable[..., None]]:
+        """What runs before and after a forward pass; the head's backward pass is timed as well."""
+        started: list[float] = []
 
+        def start(*_: object) -> None:
+            started.append(time.perf_counter())
 
-@contextmanager
-def on_backward(csf_learns: bool) -> Iterator[None]:
-    """Count a backward pass and its update: what the head does not take is csf's, if it learns."""
-    start, head = time.perf_counter(), seconds["head"]
-    yield
-    rest = time.perf_counter() - start - (seconds["head"] - head)
-    seconds["csf" if csf_learns else "head"] += rest
+        def stop(*_: object) -> None:
+            self.seconds[part] += time.perf_counter() - started.pop() if started else 0.0
 
+        def forward_done(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            stop()
+            if part == "head" and inputs[0].requires_grad and output.requires_grad:
+                output.register_hook(start)
+                inputs[0].register_hook(stop)
 
-def watch(csf: nn.Module, head: nn.Module) -> None:
-    """Count the passes through csf and head, from now on."""
-    for part, module in (("csf", csf), ("head", head)):
-        if module not in _watched:
-            _watched.add(module)
-            _watch(module, part)
-
-
-def _watch(module: nn.Module, part: str) -> None:
-    started: list[float] = []
-
-    def start(*_: object) -> None:
-        started.append(time.perf_counter())
-
-    def stop(*_: object) -> None:
-        seconds[part] += time.perf_counter() - started.pop() if started else 0.0
-
-    def forward(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        stop()
-        if part == "head" and inputs[0].requires_grad and output.requires_grad:
-            output.register_hook(start)
-            inputs[0].register_hook(stop)
-
-    module.register_forward_pre_hook(start)
-    module.register_forward_hook(forward)
+        return start, forward_done

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, Literal
 
 from triphase.bench.benchmarks import Grid
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.errors import InvalidValue
 from triphase.learners import (
@@ -28,7 +29,7 @@ from triphase.learners import (
 )
 from triphase.models import SplitClassifier
 
-SET_BY_US = ("model", "memory", "seed", "pretrained")  # arguments of learners that are not theirs to set
+SET_BY_US = ("model", "memory", "seed", "pretrained", "context")  # arguments of learners that are not theirs to set
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def make_learner(
     *,
     seed: int = 0,
     pretrained: bool = True,
+    context: Context | None = None,
 ) -> Learner:
     """The learner of that name, with options of its own."""
     kind = learner_spec(name)
@@ -127,6 +129,6 @@ def make_learner(
     elif kind.memory == "needed" and memory is None:
         raise InvalidValue(f"The learner {name} needs a memory; give --memory, or take finetune.")
     try:
-        return kind.make(model, memory, seed=seed, pretrained=pretrained, **own)
+        return kind.make(model, memory, seed=seed, pretrained=pretrained, context=context, **own)
     except TypeError as error:
         raise InvalidValue(f"The learner {name} refuses its options: {error}.") from error

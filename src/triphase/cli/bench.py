@@ -14,12 +14,14 @@ from triphase.bench.benchmarks import BENCHMARKS, NOTATIONS, file_name, find
 from triphase.bench.learners import LEARNERS
 from triphase.bench.run import Report, run
 from triphase.bench.run.options import RunOptions
+from triphase.bench.run.runner import recorded_threads
 from triphase.bench.run.setup import prepare
-from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, takes_options
+from triphase.budget import Budget
+from triphase.cli.options import JSON, NAMES, Data, LatentBudget, Set, parse_sets, takes_options
 from triphase.cli.report import report
 from triphase.cli.show import Show, percent, print_json
 from triphase.cli.sweep import ablate, sweep
-from triphase.data.feature_cache import set_budget, share
+from triphase.context import Context
 
 bench = typer.Typer(help="Benchmarks for continual learning.", no_args_is_help=True)
 
@@ -79,7 +81,7 @@ def run_benchmark(
     ] = None,
     option: Set = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; all if not given.")] = None,
-    latent_budget: Budget = None,
+    latent_budget: LatentBudget = None,
     latent_cache: Annotated[
         Path | None, typer.Option(help="Folder in which runs over the same images share latents.")
     ] = None,
@@ -96,13 +98,12 @@ def run_benchmark(
         first_from=first_from,
         learner_options=parse_sets(option),
     )
+    directory = out or Path("runs") / f"{file_name(benchmark)}-{learner}-order{order}-seed{options.seed}"
+    threads = recorded_threads(directory) or threads  # a run goes on as it was begun
     if threads is not None:
         torch.set_num_threads(threads)
-    if latent_budget is not None:
-        set_budget(latent_budget)
-    share(latent_cache)
-    setup = prepare(find(benchmark), options, data)
-    directory = out or Path("runs") / f"{file_name(benchmark)}-{learner}-order{order}-seed{options.seed}"
+    budget = None if latent_budget is None else Budget.megabytes(latent_budget)
+    setup = prepare(find(benchmark), options, data, Context(budget, latent_cache))
     with Show(learner, quiet=as_json) as show:
         done = run(
             setup.learner,

@@ -18,7 +18,7 @@ from triphase.errors import InvalidValue
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Data = Annotated[Path, typer.Option(envvar="TRIPHASE_DATA", help="Folder of the datasets.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the learner, e.g. t=0.3.")]
-Budget = Annotated[
+LatentBudget = Annotated[
     int | None,
     typer.Option(help="MB of latents kept in memory, the rest goes to TMPDIR; by default a quarter.", min=0),
 ]

@@ -23,11 +23,10 @@ from triphase.bench.run.setup import make_stream
 from triphase.bench.sweep.ablation import Ablation, Which, chosen_lr
 from triphase.bench.sweep.grid import Search, Sweep
 from triphase.bench.sweep.scheduler import Plan, Standing, check_options, check_stream, work
+from triphase.budget import Budget
 from triphase.cli.board import Board
-from triphase.cli.options import JSON, NAMES, Budget, Data, Set, parse_sets, takes_options
+from triphase.cli.options import JSON, NAMES, Data, LatentBudget, Set, parse_sets, takes_options
 from triphase.cli.show import percent, print_json
-from triphase.data.feature_cache import BUDGET
-from triphase.directory_lock import locked
 from triphase.errors import Interrupted, InvalidValue, TriphaseError, few
 
 COMMAND = (sys.executable, "-m", "triphase")
@@ -54,7 +53,7 @@ def sweep(
     data: Data = Path("data"),
     workers: Workers = 1,
     threads: Threads = None,
-    latent_budget: Budget = None,
+    latent_budget: LatentBudget = None,
     option: Set = None,
     dry_run: DryRun = False,
     as_json: JSON = False,
@@ -109,7 +108,7 @@ def ablate(
     data: Data = Path("data"),
     workers: Workers = 1,
     threads: Threads = None,
-    latent_budget: Budget = None,
+    latent_budget: LatentBudget = None,
     option: Set = None,
     dry_run: DryRun = False,
     as_json: JSON = False,
@@ -154,7 +153,7 @@ def _extra(out: Path, data: Path, workers: int, threads: int | None, latent_budg
     """What every run is told: its share of the machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = threads or max(1, cores // workers)
-    budget = (BUDGET.limit >> 20) // workers if latent_budget is None else latent_budget
+    budget = (Budget().limit >> 20) // workers if latent_budget is None else latent_budget
     shared = ["--latent-cache", str(out / LATENTS)]
     return ["--data", str(data), "--threads", str(threads), "--latent-budget", str(budget), *shared]
 
@@ -178,7 +177,7 @@ def _check_data(plan: Plan, data: Path) -> None:
 def _work(plan: Plan, record: Path, extra: Sequence[str], workers: int, *, quiet: bool) -> Standing:
     """Do the plan under the eyes of a person; the record on disk is always up to date."""
     noted = -1
-    with locked(record.parent), Board(quiet=quiet) as board:
+    with files.locked(record.parent), Board(quiet=quiet) as board:
 
         def watch(standing: Standing) -> None:
             nonlocal noted

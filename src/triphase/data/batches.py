@@ -16,11 +16,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from triphase import stopwatch
+from triphase.context import Context
 from triphase.data import augment
-from triphase.data.feature_cache import ahead, encode, features, gather, mirrored, unpack, views_of
+from triphase.data.feature_cache import encode, features, gather, mirrored, unpack, views_of
 from triphase.data.images import Images
 from triphase.data.memory import Memory, Read
+from triphase.data.prefetch import prefetch
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.models import SplitClassifier
@@ -64,9 +65,12 @@ class Batches:
         *,
         seed: int,
         held_out: Tensor | None = None,  # (n_i,) bool: not trained on; None: as the experience says
+        context: Context | None = None,
     ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.experience, self.memory = model, experience, memory
         self.recipe, self.seed = recipe, seed
+        self._encode = partial(encode, model, context=self.context)
         apart = experience.held_out if held_out is None else held_out
         self._rows = torch.arange(len(experience.images)) if apart is None else (~apart).nonzero().view(-1)
         self._dtype = torch.float16 if recipe.latents == "float16" else torch.float32
@@ -144,7 +148,7 @@ class Batches:
             z = self._replay()[slots, 0]
         else:
             x = memory["x"][slots]
-            z = encode(self.model, len(x), lambda rows: augment.center_crop(x[rows], self._size(x)))[:, 0]
+            z = self._encode(len(x), lambda rows: augment.center_crop(x[rows], self._size(x)))[:, 0]
         return unpack(z.to(self.model.device).float())
 
     def update_memory(self, more: Read = lambda rows: {}) -> None:
@@ -174,17 +178,18 @@ class Batches:
         elif not latent and len(self.memory):
             self._replay()  # what is held gets its crops before what arrives brings its own
         reusable = self._views and not latent and not self._kept_crops
-        self.memory.add(images.labels, images.ids, read, read_cache if reusable else None, self.experience.held_out)
+        cached, held_out = read_cache if reusable else None, self.experience.held_out
+        self.memory.add(images.labels, images.ids, read, cached, held_out, self.context.budget)
         self._features = self._permutation = None  # both were about the memory as it was
 
     def _serve(
         self, steps: Iterable[tuple[int, int]], prepare: Callable[[tuple[int, int]], _Draw], depth: Depth
     ) -> Iterator[Minibatch]:
         """Minibatches of draws; where pixels are needed, a thread reads them ahead."""
-        draws = map(prepare, steps) if self._views else ahead(steps, prepare)
-        for draw in stopwatch.waiting("data", draws):
+        draws = map(prepare, steps) if self._views else prefetch(steps, prepare)
+        for draw in self.context.stopwatch.time_waiting("data", draws):
             z = self._looked_up(draw, depth) if self._views else self._computed(draw, depth)
-            stopwatch.count(len(draw.y))
+            self.context.stopwatch.count(len(draw.y))
             yield Minibatch(z, draw.y.to(self.model.device), len(draw.rows), draw.rows, draw.slots)
 
     def _draw(self, rows: Tensor, slots: Tensor, epoch: int, step: int) -> _Draw:
@@ -219,7 +224,7 @@ class Batches:
         if len(draw.slots):
             store = self._replay() if replay is None else replay
             stores.append((store, draw.slots, draw.views[n:] % store.shape[1]))
-        with stopwatch.on("data"):
+        with self.context.stopwatch.time("data"):
             z = torch.empty((len(draw.y), *stores[0][0].shape[2:]))
             for (store, rows, views), out in zip(stores, z.split([len(r) for _, r, _ in stores]), strict=True):
                 gather(store, rows, views, out)
@@ -230,7 +235,7 @@ class Batches:
         parts = []
         if draw.x is not None:
             learns = not self.model.is_frozen("llf")
-            with torch.set_grad_enabled(torch.is_grad_enabled() and learns), stopwatch.on("llf"):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and learns), self.context.stopwatch.time("llf"):
                 parts.append(self.model.encode(draw.x))
         if len(draw.slots) and self.memory is not None and self.memory.store == "latent":
             parts.append(unpack(self.memory["z"][draw.slots].to(self.model.device).float()))
@@ -247,9 +252,9 @@ class Batches:
             images = self.experience.images
             if self._kept_crops:
                 read = partial(self._pixels, images)
-                self._z = encode(self.model, len(images), read, self._views, self._dtype, self._crop)
+                self._z = self._encode(len(images), read, self._views, self._dtype, self._crop)
             else:
-                self._z = views_of(self.model, images, self._views, self._dtype)
+                self._z = views_of(self.model, images, self._views, self._dtype, self.context)
         return self._z
 
     def _crop(self, x: Tensor, rows: Tensor, view: int) -> Tensor:
@@ -270,7 +275,7 @@ class Batches:
         held = store.get(name)
         if held is None or held.shape[1] != views or held.dtype != self._dtype:  # llf learned, or another recipe
             x = memory["x"]
-            held = encode(self.model, len(x), lambda rows: self._cropped(x[rows]), views, self._dtype, view)
+            held = self._encode(len(x), lambda rows: self._cropped(x[rows]), views, self._dtype, view)
             store[name] = held
         return held
 
@@ -285,7 +290,7 @@ class Batches:
         if self._views and not self._kept_crops:
             return self._current()[rows, 0]
         images = self.experience.images
-        return encode(self.model, len(rows), lambda some: self._pixels(images, rows[some]))[:, 0]
+        return self._encode(len(rows), lambda some: self._pixels(images, rows[some]))[:, 0]
 
     def _pixels(self, images: Images, rows: Tensor) -> Tensor:
         return self._cropped(images.read(rows))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from triphase.data.feature_cache import BUDGET, Budget
+from triphase.budget import Budget
 from triphase.errors import InvalidValue, Mismatch
 from triphase.randomness import keys
 
@@ -83,14 +83,20 @@ class Memory:
             )
 
     def add(
-        self, y: Tensor, ids: Tensor, read: Read, read_cache: Read | None = None, held_out: Tensor | None = None
+        self,
+        y: Tensor,
+        ids: Tensor,
+        read: Read,
+        read_cache: Read | None = None,
+        held_out: Tensor | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """Offer the samples of one experience; `read` supplies the columns of those that get in.
 
         A sample that is already held is not offered again, and one below a key that its class once discarded
         is refused: room that comes back later must not favour late arrivals (SPEC 9.7). Those that are `held_out`
         (n,) bool come first, up to a quarter of their class's room, and one where there is room for two: they
-        measure, so that a memory which grows tight must not lose them to chance.
+        measure, so that a memory which grows tight must not lose them to chance. Caches obey the `budget`.
         """
         apart = torch.zeros(len(y), dtype=torch.bool) if held_out is None else held_out
         new = self._candidates(y, ids, apart)
@@ -105,7 +111,7 @@ class Memory:
         assert len(self) == 0 or arrived.keys() == self.columns.keys(), "all samples need the same columns"
         derived = read_cache(entering) if read_cache is not None else {}
         complete = {name for name in derived if name in self.cache or len(self) == 0}
-        cache = {name: _append(self.cache.get(name), stays, derived[name], BUDGET) for name in complete}
+        cache = {name: _append(self.cache.get(name), stays, derived[name], budget) for name in complete}
         columns = {name: _append(self.columns.get(name), stays, arrived[name]) for name in arrived}
         self.columns, self.cache, self._floor = columns, cache, floor  # whatever failed before changed nothing
 

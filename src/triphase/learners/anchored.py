@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triphase.data.feature_cache import latents, recalling, unpack
+from triphase.context import Context
+from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
@@ -46,15 +47,17 @@ class Anchored:
         t: float = 0.5,
         s: float = 0.05,
         w_bc: float = 5.0,
+        context: Context | None = None,
     ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.memory, self.pretrained = model, memory, pretrained
-        self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained)
+        self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained, context=self.context)
         widest = 2 * model.n_features
         self.depths = Depths(copy.deepcopy(model.csf), widest=widest)
         head = linear_head(widest, model.n_classes).to(model.device)  # unused: SLDA scores features by itself
         self.frozen_model = SplitClassifier(model.llf, self.depths, head)  # its csf never learns after E_1
         learn_blocks(self.frozen_model, llf=False, csf=False)
-        self.closed_form = SLDA(self.frozen_model, seed=seed, shrinkage=SHRINKAGE)
+        self.closed_form = SLDA(self.frozen_model, seed=seed, shrinkage=SHRINKAGE, context=self.context)
         self.quick_experience = 0  # index of the experience that the closed form has learned and TPC has not
         self.score_stds: tuple[float, float] | None = None  # of TPC's and the closed form's scores
         self.settings = {**self.tpc.settings, "learner": "anchored"}
@@ -73,7 +76,7 @@ class Anchored:
             self.learn_quick(experience, recipe)
             self._fit_score_stds(experience.training)
         else:
-            with recalling():  # both members see the same latents
+            with self.context.reuse_latents():  # both members see the same latents
                 self.tpc.learn(experience, recipe, tick)
                 self.learn_quick(experience, recipe)
                 self._fit_score_stds(experience.training)
@@ -133,7 +136,8 @@ class Anchored:
     def _fit_score_stds(self, images: Images) -> None:
         """Measure on an experience where the stds are needed; otherwise `rescale` measures on stored samples."""
         if len(images) and (len(self.tpc.known) < FEW_CLASSES or self.memory is None):
-            self.fit_score_stds(unpack(latents(self.model, images.select(evenly_spaced(len(images))))))
+            sample = images.select(evenly_spaced(len(images)))
+            self.fit_score_stds(unpack(latents(self.model, sample, context=self.context)))
 
 
 def evenly_spaced(n: int) -> Tensor:

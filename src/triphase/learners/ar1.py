@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches, Depth
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
@@ -42,13 +43,15 @@ class AR1:
         seed: int = 0,
         pretrained: bool = True,  # False: llf learns in the first experience
         mean: Literal["global", "class"] = "global",  # subtracted from trained rows: one for all, or each its own
+        context: Context | None = None,
     ) -> None:
         if mean not in ("global", "class"):
             raise InvalidValue(f"mean must be 'global' or 'class', got {mean!r}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained, self.mean = model, memory, seed, pretrained, mean
         self.settings = {"learner": "ar1", "seed": seed, "pretrained": pretrained, "mean": mean}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.cw = torch.zeros_like(model.head.weight.detach())  # consolidated rows
         self.n_past = torch.zeros(model.n_classes, dtype=torch.long)  # samples that each of them rests on
 
@@ -75,7 +78,7 @@ class AR1:
             _slow_statistics(model.csf)
         model.train()
         learn_blocks(model, llf=llf_learns and csf_learns, csf=csf_learns)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.memory import HELD_OUT, Memory
 from triphase.data.recipe import Recipe
@@ -55,6 +56,7 @@ class BiC:
         stage2_epochs: int = 100,  # over logits that are computed once, so they cost next to nothing
         T: float = 2.0,  # temperature of the distillation
         distill_axis: Literal["classes", "batch"] = "classes",  # batch: a known mistake, for diagnosis only
+        context: Context | None = None,
     ) -> None:
         if memory is None or memory.capacity is None:
             raise InvalidValue("BiC distils and validates on replayed samples: give it a memory.")
@@ -62,12 +64,13 @@ class BiC:
             raise InvalidValue(f"distill_axis must be 'classes' or 'batch', got {distill_axis!r}.")
         if stage2_epochs < 1 or T <= 0:
             raise InvalidValue(f"stage2_epochs must be at least 1 and T above 0, got {stage2_epochs} and {T}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
         self.stage2_epochs, self.T, self.distill_axis = stage2_epochs, T, distill_axis
         self.settings = {"learner": "bic", "seed": seed, "pretrained": pretrained}
         self.settings |= {"stage2_epochs": stage2_epochs, "T": T, "distill_axis": distill_axis}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.pair = torch.tensor([1.0, 0.0])  # alpha and beta ...
         self.corrected: set[int] = set()  # ... and the classes they are for: those of the last experience
         self.teacher: nn.Sequential | None = None  # csf and head before the experience; llf is shared
@@ -90,7 +93,9 @@ class BiC:
                 self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head)).eval()
         model.train()
         learn_blocks(model, llf=first and not self.pretrained, csf=True)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed, held_out=held_out)
+        batches = Batches(
+            model, experience, memory, recipe, seed=self.seed, held_out=held_out, context=self.context
+        )
 
         if loop.begin("stage 1"):
             optimizer = loop.optimizer(model, recipe)
@@ -196,13 +201,14 @@ class BiC:
         optimizer = torch.optim.SGD([alpha, beta], lr=0.1 * n_mb / 256, momentum=0.9)
         milestones = sorted({max(1, int(share * self.stage2_epochs)) for share in MILESTONES})  # 1 epoch in full
         schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones)
-        for epoch in range(self.stage2_epochs):
-            order = torch.randperm(
-                len(y), generator=generator(self.seed, "stage 2", batches.experience.index, epoch)
-            )
-            for batch in order.split(n_mb):
-                corrected = torch.where(is_new, alpha * logits[batch] + beta, logits[batch])
-                loss = F.cross_entropy(corrected, y[batch]) + BETA_DECAY * beta**2 / 2
-                sgd_step(optimizer, loss)
-            schedule.step()
+        with self.context.stopwatch.time("head"):
+            for epoch in range(self.stage2_epochs):
+                order = torch.randperm(
+                    len(y), generator=generator(self.seed, "stage 2", batches.experience.index, epoch)
+                )
+                for batch in order.split(n_mb):
+                    corrected = torch.where(is_new, alpha * logits[batch] + beta, logits[batch])
+                    loss = F.cross_entropy(corrected, y[batch]) + BETA_DECAY * beta**2 / 2
+                    sgd_step(optimizer, loss)
+                schedule.step()
         return torch.stack([alpha.detach(), beta.detach()]).cpu(), loss.detach()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches, Minibatch
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
@@ -38,6 +39,7 @@ class DERpp:
         alpha: float = 0.2,
         beta: float = 0.5,
         logits: Literal["after", "online"] = "after",  # stored: after the experience, or as given while training
+        context: Context | None = None,
     ) -> None:
         if memory is None:
             raise InvalidValue("DER++ replays logits: give it a memory.")
@@ -46,12 +48,13 @@ class DERpp:
         for name, value in (("alpha", alpha), ("beta", beta)):
             if value < 0:
                 raise InvalidValue(f"{name} must not be negative, got {value}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
         self.alpha, self.beta, self.stored = alpha, beta, logits
         self.settings = {"learner": "derpp", "seed": seed, "pretrained": pretrained}
         self.settings |= {"alpha": alpha, "beta": beta, "logits": logits}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.online = torch.empty(0)  # (n_i, n_classes): last answers to the images that are being learned
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
@@ -68,7 +71,7 @@ class DERpp:
                 self.online = torch.zeros(len(experience.images), model.n_classes)
         model.train()
         learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)

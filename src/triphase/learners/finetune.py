@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
@@ -29,12 +30,14 @@ class FineTune:
         *,
         seed: int = 0,
         pretrained: bool = True,  # False: llf learns in the first experience
+        context: Context | None = None,
     ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
         name = "finetune" if memory is None else "replay"
         self.settings = {"learner": name, "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """Train csf and head on the experience, beside replayed samples if there is a memory."""
@@ -47,7 +50,7 @@ class FineTune:
             model.grow(max(seen) + 1)
         model.train()
         learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)

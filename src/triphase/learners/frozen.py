@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import features, latents
 from triphase.data.images import Images
@@ -32,7 +33,7 @@ def freeze_backbone(
     if loop.begin("train") and train:
         model.train()
         learn_blocks(model, llf=True, csf=True)
-        batches = Batches(model, experience, None, recipe, seed=seed)
+        batches = Batches(model, experience, None, recipe, seed=seed, context=loop.context)
         optimizer = loop.optimizer(model, recipe)
         for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
             loss = F.cross_entropy(model.tail(mb.z), mb.y)
@@ -41,10 +42,10 @@ def freeze_backbone(
     learn_blocks(model, llf=False, csf=False)
 
 
-def extract_features(model: SplitClassifier, images: Images) -> Tensor:
+def extract_features(model: SplitClassifier, images: Images, context: Context) -> Tensor:
     """(n, D): csf(llf(x)) of images without augmentation."""
     with evaluating(model):
-        return features(model, latents(model, images).unsqueeze(1))[:, 0]
+        return features(model, latents(model, images, context=context).unsqueeze(1))[:, 0]
 
 
 def latent_features(model: SplitClassifier, z: Tensor) -> Tensor:

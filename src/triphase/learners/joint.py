@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.images import Images
 from triphase.data.memory import Memory
@@ -33,11 +34,13 @@ class Joint:
         *,
         seed: int = 0,
         pretrained: bool = True,  # False: llf learns too
+        context: Context | None = None,
     ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
         self.settings = {"learner": "joint", "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self._initial = copy.deepcopy(blocks_state(model))
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
@@ -52,7 +55,7 @@ class Joint:
             torch.nn.init.zeros_(model.head.weight)
         model.train()
         learn_blocks(model, llf=recipe.trainable == "all" or not self.pretrained, csf=True)
-        batches = Batches(model, self._everything(experience), None, recipe, seed=self.seed)
+        batches = Batches(model, self._everything(experience), None, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)

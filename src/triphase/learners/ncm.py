@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -29,11 +30,13 @@ class NCM:
         *,
         seed: int = 0,
         pretrained: bool = True,  # False: the network is trained on the first experience
+        context: Context | None = None,
     ) -> None:
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
         self.settings = {"learner": "ncm", "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.sums = torch.zeros(model.n_classes, model.n_features)
         self.counts = torch.zeros(model.n_classes)
 
@@ -57,7 +60,7 @@ class NCM:
         model, images = self.model, experience.training
         train = not self.known and not self.pretrained
         freeze_backbone(model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
-        self.add(extract_features(model, images), images.labels)
+        self.add(extract_features(model, images, self.context), images.labels)
         model.grow(len(self.counts))
         self.known |= set(experience.classes)
         self.loop.finish()

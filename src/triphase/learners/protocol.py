@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from triphase import stopwatch
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -41,6 +41,7 @@ class Learner(Protocol):
     """Learns one experience at a time. Implement it in one file."""
 
     model: SplitClassifier
+    context: Context
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ...) -> None:
         """Learn an experience; called again after `load_state_dict`, continue where the state was taken."""
@@ -137,7 +138,8 @@ def ignore(step: Step) -> None:
 
 def sgd_step(optimizer: SGD | torch.optim.Optimizer, loss: Tensor) -> None:
     """Apply the gradient of the loss: the only place where one is applied."""
-    with stopwatch.on_backward(csf_learns=len(optimizer.param_groups) > 1):
+    csf_learns = len(optimizer.param_groups) > 1
+    with optimizer.stopwatch.time_backward(csf_learns) if isinstance(optimizer, SGD) else nullcontext():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -44,14 +45,16 @@ class RanPAC:
         pretrained: bool = True,  # False: the network is trained on the first experience
         n_projected: int = 4000,
         ridge: float | None = None,  # None: chosen on the first images
+        context: Context | None = None,
     ) -> None:
         if n_projected < 1 or (ridge is not None and ridge <= 0):
             raise InvalidValue(f"n_projected and ridge must be above 0, got {n_projected} and {ridge}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
         self.settings = {"learner": "ranpac", "seed": seed, "pretrained": pretrained}
         self.settings |= {"n_projected": n_projected, "ridge": ridge}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.ridge = ridge
         self.choosing: tuple[Tensor, Tensor] | None = None  # features and classes of the first images, while few
         if ridge is None:
@@ -66,7 +69,7 @@ class RanPAC:
         train = not self.known and not self.pretrained
         freeze_backbone(self.model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
         images = experience.training
-        self.add(extract_features(self.model, images), images.labels)
+        self.add(extract_features(self.model, images, self.context), images.labels)
         self.model.grow(len(self.C))
         self.known |= set(experience.classes)
         self.loop.finish()

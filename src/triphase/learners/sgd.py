@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
+from triphase.stopwatch import Stopwatch
+
 
 class SGD:
     """Parameter groups with their own rates, as in torch: {"params": [...], "lr": ..., "weight_decay": ...}.
@@ -23,8 +25,11 @@ class SGD:
     True
     """
 
-    def __init__(self, param_groups: list[dict[str, Any]], momentum: float) -> None:
+    def __init__(
+        self, param_groups: list[dict[str, Any]], momentum: float, stopwatch: Stopwatch | None = None
+    ) -> None:
         self.param_groups, self.momentum = param_groups, momentum
+        self.stopwatch = Stopwatch() if stopwatch is None else stopwatch  # of the backward pass
         self.buffers: dict[Tensor, Tensor] = {}  # the momentum of each parameter that has moved
 
     def zero_grad(self) -> None:

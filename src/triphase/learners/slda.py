@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -38,15 +39,17 @@ class SLDA:
         seed: int = 0,
         pretrained: bool = True,  # False: the network is trained on the first experience
         shrinkage: float = 0.2,
+        context: Context | None = None,
     ) -> None:
         if not 0 < shrinkage <= 1:
             raise InvalidValue(f"shrinkage must be above 0 and at most 1, got {shrinkage}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
         self.feature_model = model  # its csf computes the features
         self.shrinkage = shrinkage
         self.settings = {"learner": "slda", "seed": seed, "pretrained": pretrained, "shrinkage": shrinkage}
         self.known: set[int] = set()
-        self.loop = TrainingLoop()
+        self.loop = TrainingLoop(context=self.context)
         self.products = torch.zeros(0, 0, dtype=torch.float64)  # sum of f f^T, (D, D) once there are features
         self.sums = torch.zeros(model.n_classes, 0, dtype=torch.float64)
         self.counts = torch.zeros(model.n_classes, dtype=torch.float64)
@@ -74,7 +77,7 @@ class SLDA:
         train = not self.known and not self.pretrained
         freeze_backbone(self.model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
         images = experience.training
-        self.add(extract_features(self.feature_model, images), images.labels)
+        self.add(extract_features(self.feature_model, images, self.context), images.labels)
         self.model.grow(len(self.counts))
         self.known |= set(experience.classes)
         self.loop.finish()

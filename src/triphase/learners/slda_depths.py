@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.learners.protocol import learn_blocks
 from triphase.learners.slda import SLDA
@@ -29,8 +30,9 @@ class DepthSLDA(SLDA):
         seed: int = 0,
         pretrained: bool = True,  # False: the network is trained on the first experience
         shrinkage: float = SHRINKAGE,
+        context: Context | None = None,
     ) -> None:
-        super().__init__(model, memory, seed=seed, pretrained=pretrained, shrinkage=shrinkage)
+        super().__init__(model, memory, seed=seed, pretrained=pretrained, shrinkage=shrinkage, context=context)
         self.feature_model = SplitClassifier(model.llf, Depths(model.csf, widest=2 * model.n_features), model.head)
         learn_blocks(self.feature_model, llf=False, csf=False)  # reading never trains, whatever the model is told
         self.settings |= {"learner": "slda_depths"}

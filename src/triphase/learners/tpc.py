@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.batches import Batches, Depth
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
@@ -75,8 +76,9 @@ class TPC:
         reset_momentum: Literal["phase", "experience", "never"] = "phase",
         predict_over: Literal["seen", "all"] = "seen",
         distill: float = 0.0,  # weight of naive distillation (a footnote of the paper's Sec. VI)
+        context: Context | None = None,
     ) -> None:
-        settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory")}
+        settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory", "context")}
         check_tolerance(t)
         check_std(s)
         for name, choices in CHOICES.items():
@@ -87,6 +89,7 @@ class TPC:
                 raise InvalidValue(f"{name} must not be negative, got {settings[name]}.")
         if not eps > 0:
             raise InvalidValue(f"eps must be above 0, for the logarithm of rows that are zero, got {eps}.")
+        self.context = Context() if context is None else context
         self.model, self.memory, self.seed = model, memory, seed
         self.t, self.s, self.w_bc, self.eps = t, s, w_bc, eps
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
@@ -94,7 +97,7 @@ class TPC:
         self.pretrained, self.predict_over, self.distill = pretrained, predict_over, distill
         self.settings = {"learner": "tpc", **settings}
         self.known: set[int] = set()
-        self.loop = TrainingLoop(reset_momentum)
+        self.loop = TrainingLoop(reset_momentum, context=self.context)
         self.teacher: nn.Sequential | None = None  # csf and head before the experience, if distilling
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
@@ -120,7 +123,7 @@ class TPC:
                 self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head))
         model.train()
         learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed)
+        batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         # Phase I: bootstrap the novel classes; nothing else moves (there is nothing else in the first experience)
         if loop.begin("I") and epochs_1:

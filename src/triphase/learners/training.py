@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.errors import InvalidValue
@@ -25,9 +26,15 @@ PATIENCE, FACTOR, LR_MIN = 5, 3.0, 1e-4  # FACIL's scheme: divide by 3 after 5 e
 class TrainingLoop:
     """Position, momentum and schedule of the experience that is being learned."""
 
-    def __init__(self, reset_momentum: Literal["phase", "experience", "never"] = "phase") -> None:
+    def __init__(
+        self,
+        reset_momentum: Literal["phase", "experience", "never"] = "phase",
+        *,
+        context: Context | None = None,
+    ) -> None:
         if reset_momentum not in ("phase", "experience", "never"):
             raise InvalidValue(f"reset_momentum is 'phase', 'experience' or 'never', got {reset_momentum!r}.")
+        self.context = Context() if context is None else context
         self._reset_momentum = reset_momentum
         self._optimizer: SGD | None = None
         self._names: dict[int, str] = {}
@@ -68,7 +75,7 @@ class TrainingLoop:
             if named:
                 rates = {"lr": lr / self.divisor, "initial_lr": lr, "weight_decay": decay}
                 groups.append({"params": [p for _, p in named], **rates})
-        self._optimizer = SGD(groups, recipe.momentum)
+        self._optimizer = SGD(groups, recipe.momentum, self.context.stopwatch)
         kept = {"phase": False, "experience": self.epochs_before > 0, "never": True}[self._reset_momentum]
         if not self._fresh or (kept and not fresh):  # not fresh: continued in the middle of this section
             self._restore_momentum()

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from triphase import state as files
-from triphase import stopwatch
 from triphase.bench import metrics
 from triphase.bench.run.results import Report
 from triphase.checkpoint import Checkpoint
@@ -29,7 +28,7 @@ from triphase.data.streams import Stream
 from triphase.directory_lock import locked
 from triphase.errors import BadData, Interrupted, InvalidValue, Mismatch
 from triphase.learners.protocol import Learner, Step, blocks_state, evaluating
-from triphase.models import SplitClassifier
+from triphase.stopwatch import PARTS
 
 Event = dict[str, Any]
 Watch = Callable[[Event], None]
@@ -98,24 +97,26 @@ class _Run:
             self.report.part_seconds, self.report.images = dict(before.part_seconds), before.images
         self.experience = 1  # the one that is being learned
         self.measured: dict[str, Tensor] = {}  # matrices of the report: large, and new at evaluations only
-        self.test = _Test(learner.model, stream.test)
+        self.test = _Test(learner, stream.test)
         self.log: IO[bytes] = io.BytesIO()  # events.jsonl, once it is open
         self.saved_at = self.drawn_at = self.resumed_at = 0.0
+        self.stopwatch = learner.context.stopwatch
         self._note_parts()
-        stopwatch.watch(learner.model.csf, learner.model.head)
 
     def go(self) -> Report:
         """Learn what is left."""
         finished = self._open()
         if finished is not None:
             return finished
+        model = self.learner.model
         try:
-            for experience in self.stream.experiences[self.experience - 1 :]:
-                self._learn(experience.index)
-                if experience.index in self.stream.evaluate_after:
-                    self._evaluate(experience.index)
-                self.experience = experience.index + 1
-                self._save(boundary=True)
+            with self.stopwatch.watch(model.csf, model.head):
+                for experience in self.stream.experiences[self.experience - 1 :]:
+                    self._learn(experience.index)
+                    if experience.index in self.stream.evaluate_after:
+                        self._evaluate(experience.index)
+                    self.experience = experience.index + 1
+                    self._save(boundary=True)
             return self._close()
         except KeyboardInterrupt as error:
             if self.checkpoint is None:
@@ -171,20 +172,20 @@ class _Run:
         self._note_parts()
 
     def _note_parts(self) -> None:
-        self.parts_at, self.images_at = dict(stopwatch.seconds), stopwatch.images
-        self.borrowed_at = stopwatch.borrowed
+        self.parts_at, self.images_at = dict(self.stopwatch.seconds), self.stopwatch.images
+        self.borrowed_at = self.stopwatch.borrowed
 
     def _count(self, phase: str) -> None:
         """Time since training went on belongs to the phase, and to the parts that took it."""
-        elapsed = time.perf_counter() - self.resumed_at + stopwatch.borrowed - self.borrowed_at
+        elapsed = time.perf_counter() - self.resumed_at + self.stopwatch.borrowed - self.borrowed_at
         phases, parts = self.report.phase_seconds, {}
-        for part in stopwatch.PARTS:
-            parts[part] = stopwatch.seconds[part] - self.parts_at[part]
+        for part in PARTS:
+            parts[part] = self.stopwatch.seconds[part] - self.parts_at[part]
         parts["other"] = elapsed - sum(parts.values())
         for part, seconds in parts.items():
             self.report.part_seconds[part] = self.report.part_seconds.get(part, 0.0) + seconds
         phases[phase] = phases.get(phase, 0.0) + elapsed
-        self.report.images += stopwatch.images - self.images_at
+        self.report.images += self.stopwatch.images - self.images_at
         self.phase = phase
 
     def _evaluate(self, index: int) -> None:
@@ -213,8 +214,8 @@ class _Run:
         if report.exists() or state is not None:
             saved = files.read_json(settings)
             _check_same(self.out, saved, self.settings)
-            self.settings["threads"] = saved["threads"]
-            torch.set_num_threads(saved["threads"])
+            if state is not None:
+                _check_threads(self.out, saved["threads"])
         else:  # nothing was learned here, whatever was tried
             files.write_json(settings, self.settings)
         if report.exists():
@@ -286,8 +287,8 @@ def _check_test(stream: Stream) -> None:
 class _Test:
     """Test images; their latents are computed once for as long as llf does not change."""
 
-    def __init__(self, model: SplitClassifier, images: Images) -> None:
-        self.model, self.images = model, images
+    def __init__(self, learner: Learner, images: Images) -> None:
+        self.model, self.context, self.images = learner.model, learner.context, images
         self._key: list[tuple[int, int]] = []
         self._z = torch.empty(0)
 
@@ -296,7 +297,7 @@ class _Test:
         key = [(p.data_ptr(), p._version) for p in self.model.llf.state_dict().values()]
         if key != self._key or len(self._z) == 0:
             with evaluating(self.model):
-                self._z = latents(self.model, self.images)
+                self._z = latents(self.model, self.images, context=self.context)
             self._key = key
         rows = (self.images.labels < n_classes).nonzero().view(-1)
         scores = [learner.logits(unpack(self._z[some])).argmax(1).cpu() for some in rows.split(BATCH)]
@@ -328,6 +329,23 @@ def _versions() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
+
+
+def recorded_threads(out: Path) -> int | None:
+    """The number of CPU threads that the unfinished run in this directory was begun with; None if there is none."""
+    if (out / "report.json").exists() or not (out / "state" / "index.json").exists():
+        return None
+    return int(files.read_json(out / "settings.json")["threads"])
+
+
+def _check_threads(out: Path, begun_with: int) -> None:
+    """Refuse to continue a run under another number of threads: sums would be rounded in another order."""
+    now = torch.get_num_threads()
+    if now != begun_with:
+        raise Mismatch(
+            f"The run in {out} was begun with {begun_with} CPU thread(s), and this process has {now}, which rounds "
+            f"otherwise: call torch.set_num_threads({begun_with}) before run(), or delete {out} to start again."
+        )
 
 
 def _check_same(out: Path, saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -> None:

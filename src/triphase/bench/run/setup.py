@@ -16,6 +16,7 @@ from triphase.bench.learners import learner_spec, make_learner, shares_first
 from triphase.bench.run import shared_first
 from triphase.bench.run.options import RunOptions
 from triphase.bench.run.results import Report
+from triphase.context import Context
 from triphase.data import sources
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
@@ -40,7 +41,7 @@ class Setup:
     before: Report | None = None  # of the run that learned the first experience, if another one did
 
 
-def prepare(benchmark: Benchmark, options: RunOptions, data: Path) -> Setup:
+def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Context | None = None) -> Setup:
     """Load the data and build model and learner, all as the benchmark says unless an option says otherwise."""
     kind = learner_spec(options.learner)
     size = options.image_size or benchmark.image_size
@@ -75,7 +76,15 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path) -> Setup:
     if memory is not None:
         memory.check_room(len(source.names))
     own = _default_options(benchmark, options) | options.own
-    learner = make_learner(options.learner, model, memory, own, seed=options.seed, pretrained=benchmark.pretrained)
+    learner = make_learner(
+        options.learner,
+        model,
+        memory,
+        own,
+        seed=options.seed,
+        pretrained=benchmark.pretrained,
+        context=context,
+    )
     if isinstance(learner, TPC):  # refuse too few epochs here, before a run is begun
         for recipe in (first, rest):
             learner.epochs(recipe.epochs, novel=True)

@@ -1,0 +1,86 @@
+"""What one lesson or run needs beside its learner: a budget, caches of latents, a stopwatch.
+
+The caller makes it and passes it down, so two lessons or runs in one process never meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from triphase.budget import Budget
+from triphase.stopwatch import Stopwatch
+
+
+class Context:
+    """Belongs to one lesson or run, and to one thread at a time.
+
+    `budget` limits the memory that latents take, `stopwatch` times the parts of training, and `latents_folder` is
+    where runs over the same images with the same llf find each other's latents (None: nowhere).
+    """
+
+    def __init__(self, budget: Budget | None = None, latents_folder: Path | None = None) -> None:
+        self.budget = Budget() if budget is None else budget
+        self.stopwatch = Stopwatch()
+        self.latents_folder = latents_folder
+        self._latents: list[tuple[_Unchanged, Tensor, Tensor]] | None = None  # llf, ids, z; None: not reused
+        self._folded: tuple[_Unchanged, nn.Module] | None = None
+
+    def __deepcopy__(self, memo: object) -> Context:
+        return self  # a copy of a learner works in the same context
+
+    @contextmanager
+    def reuse_latents(self) -> Iterator[None]:
+        """Inside, the latents of the same images are computed once; nested use goes on with the outer one."""
+        outer = self._latents
+        self._latents = [] if outer is None else outer
+        try:
+            yield
+        finally:
+            self._latents = outer
+
+    def find_latents(self, llf: nn.Module, ids: Tensor, views: int, dtype: torch.dtype) -> Tensor | None:
+        """(n, views, ...): latents of the images with these ids, if `keep_latents` has got all of them."""
+        for network, kept_ids, z in self._latents or ():
+            if z.dtype != dtype or z.shape[1] < views or not network.matches(llf):
+                continue
+            row_of = {id_: row for row, id_ in enumerate(kept_ids.tolist())}
+            rows = [row_of.get(id_, -1) for id_ in ids.tolist()]
+            if min(rows, default=-1) >= 0:
+                return z[torch.tensor(rows), :views]
+        return None
+
+    def keep_latents(self, llf: nn.Module, ids: Tensor, z: Tensor) -> None:
+        """Keep latents (n, views, ...) for `find_latents`, inside `reuse_latents`."""
+        if self._latents is not None:
+            self._latents.append((_Unchanged(llf), ids, z))
+
+    def folded(self, llf: nn.Module, fold: Callable[[nn.Module], nn.Module]) -> nn.Module:
+        """fold(llf), made once for as long as llf does not change."""
+        if self._folded is None or not self._folded[0].matches(llf):
+            self._folded = _Unchanged(llf), fold(llf)
+        return self._folded[1]
+
+
+class _Unchanged:
+    """A network together with the autograd versions of its tensors: every in-place operation counts them up."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network, self._versions = network, _versions(network)
+
+    def matches(self, network: nn.Module) -> bool:
+        """Whether it is this network, and no tensor of it was replaced or written to."""
+        if network is not self._network:
+            return False
+        now = _versions(network)
+        pairs = zip(now, self._versions, strict=False)
+        same = all(a is b and place == was for (a, *place), (b, *was) in pairs)
+        return same and len(now) == len(self._versions)
+
+
+def _versions(network: nn.Module) -> list[tuple[Tensor, int, int]]:
+    return [(t, t.data_ptr(), t._version) for t in (*network.parameters(), *network.buffers())]
