@@ -16,13 +16,14 @@ from triphase.models import (
     BACKBONES,
     BatchRenorm2d,
     SplitClassifier,
+    backbone,
     build,
     efficientnet_lite0,
-    imagenet_classifier,
-    small_cnn,
 )
+from triphase.models.efficientnet_lite0 import _weight_file
 from triphase.models.folding import folded
 from triphase.models.layers import DepthwiseConv2d, SameConv2d, conv
+from triphase.models.weights import read_weights
 
 SMALLEST = {  # an image size at which a forward pass is quick
     "efficientnet_lite0": 32,
@@ -42,9 +43,8 @@ def quick(name: str, **options: Any) -> SplitClassifier:
 
 def pixels(model: SplitClassifier, n: int = 2) -> Tensor:
     assert model.image_size is not None
-    channels = 3 if list(model.llf.parameters()) else 1  # only small_cnn has an empty llf
     draw = torch.Generator().manual_seed(3)
-    return torch.randint(256, (n, channels, model.image_size, model.image_size), generator=draw).to(torch.uint8)
+    return torch.randint(256, (n, 3, model.image_size, model.image_size), generator=draw).to(torch.uint8)
 
 
 def kernels(block: nn.Module) -> list[int]:
@@ -124,7 +124,7 @@ def test_blocks_hold_the_right_number_of_convolutions(
         ("mobilenet_v1_1024", {}, 128, (512, 8, 8), 1024),
         ("resnet32", {}, 32, (32, 16, 16), 64),
         ("resnet18", {}, 224, (256, 14, 14), 512),
-        ("small_cnn", {}, 28, (1, 28, 28), 128),
+        ("small_cnn", {}, 28, (3, 28, 28), 128),
         *[
             ("efficientnet_lite0", {"cut": cut, "pretrained": False}, 96, latent, 1280)
             for cut, latent in [
@@ -183,8 +183,10 @@ def test_lite0_refuses_a_cut_it_does_not_have(cut: int) -> None:
 def test_lite0_recognises_real_photos() -> None:
     data = pytest.importorskip("skimage.data")
     photos = torch.cat([_square(data.chelsea()), _square(data.coffee())])
+    model, weights = efficientnet_lite0().eval(), read_weights(_weight_file())
     with torch.no_grad():
-        p = imagenet_classifier()(photos.float()).softmax(1)
+        features = model.features(model.encode(photos))
+        p = (features @ weights["_fc.weight"].T + weights["_fc.bias"]).softmax(1)
     assert p[0, 281:286].sum() > 0.8  # the five domestic cats of ImageNet
     assert p[1].argmax() == 967 and p[1, 967] > 0.8  # espresso
 
@@ -235,8 +237,17 @@ def test_depthwise_gradients_on_small_maps_survive_autocast() -> None:
         torch.testing.assert_close(a, b, rtol=0.05, atol=0.1)
 
 
-def test_small_cnn_takes_colour() -> None:
-    assert small_cnn(3, channels=3, image_size=28)(torch.zeros(2, 3, 28, 28)).shape == (2, 3)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_small_cnn_takes_grey_and_colour(channels: int) -> None:
+    model = build("small_cnn", 3, channels=channels, image_size=28)
+    assert model(torch.zeros(2, channels, 28, 28)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_backbone_says_whether_it_comes_with_weights(name: str) -> None:
+    kind = backbone(name)
+    random = build(name, image_size=SMALLEST[name], load_pretrained=False)
+    assert equal(random, build(name, image_size=SMALLEST[name])) != kind.pretrained
 
 
 @pytest.mark.parametrize("name", BACKBONES)
@@ -256,6 +267,7 @@ def test_brn_replaces_every_batchnorm_and_changes_nothing_in_evaluation(name: st
         ({"name": "small_cnn", "norm": "gn"}, "'bn'.*'brn'.*got 'gn'"),
         ({"name": "small_cnn", "cut": 3}, "small_cnn has no option cut; it has channels, image_size, seed"),
         ({"name": "resnet32", "weights": Path("x.pth")}, "resnet32 has no option weights"),
+        ({"name": "resnet32", "channels": 1}, "resnet32 takes RGB images, and these have 1 channel; use small_cnn"),
         ({"name": "resnet32", "image_size": 0}, "at least 1 pixel, got 0"),
         ({"name": "resnet32", "n_classes": -3}, "at least 0, got -3"),
         ({"name": "mobilenet_v1", "max_channels": 256}, "512.*or 1024, got 256"),
@@ -268,7 +280,7 @@ def test_build_refuses_with_a_sentence(arguments: dict[str, Any], sentence: str)
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_build_uses_the_default_size_of_the_backbone(name: str) -> None:
-    default = inspect.signature(BACKBONES[name]).parameters["image_size"].default
+    default = inspect.signature(BACKBONES[name].build).parameters["image_size"].default
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert build(name).image_size == default

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase.errors import BadData, TriphaseWarning
-from triphase.models import SplitClassifier, build, linear_head, mobilenet_v1, rebuild_batchnorm, resnet18
+from triphase.models import (
+    SplitClassifier,
+    build,
+    lacks_statistics,
+    linear_head,
+    mobilenet_v1,
+    rebuild_batchnorm,
+    resnet18,
+)
 from triphase.models.mobilenet_v1 import PAIRS
 
 SHARED = Path(os.environ.get("TRIPHASE_SHARED", Path(__file__).parents[2] / "shared"))
@@ -109,6 +117,13 @@ def test_rebuild_serves_llf_too_where_it_may_learn_and_keeps_the_mode(tmp_path: 
     assert len(rebuild_batchnorm(model, x)) == 27
     assert model.training and model.csf.training
     torch.testing.assert_close(model.eval().encode(x), latent, rtol=1e-4, atol=1e-4)
+
+
+def test_a_network_says_whether_its_batchnorm_lacks_statistics(tmp_path: Path, folded: Path) -> None:
+    model = mobilenet_v1(weights=folded, max_channels=1024)
+    assert lacks_statistics(model) and not lacks_statistics(mobilenet_v1())
+    rebuild_batchnorm(model, torch.randint(256, (4, 3, 128, 128), dtype=torch.uint8))
+    assert not lacks_statistics(model)
 
 
 def test_rebuild_without_images_says_so(tmp_path: Path) -> None:

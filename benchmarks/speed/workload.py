@@ -16,7 +16,7 @@ from triphase import FineTune, Memory, Recipe, SplitClassifier, Stream, class_in
 from triphase.context import Context
 from triphase.data import sources
 from triphase.data.streams import per_class
-from triphase.models import build, rebuild_batchnorm
+from triphase.models import build, lacks_statistics, rebuild_batchnorm
 
 EPOCHS, N_MBE, N_MBR, LR, CSF_LR, MOMENTUM = 4, 64, 64, 0.01, 0.01, 0.9
 
@@ -49,7 +49,7 @@ class Workload:
     def model(self) -> SplitClassifier:
         """The network with its pre-trained weights."""
         model = build(self.backbone, self.stream.n_classes or 0, image_size=self.image_size, weights=self.weights)
-        if self.weights is not None:
+        if lacks_statistics(model):
             rebuild_batchnorm(model, self.stream.experiences[0].images.read(torch.arange(64)))
         return model
 

@@ -2,30 +2,49 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from triphase.errors import InvalidValue
+from triphase.models.batchnorm import lacks_statistics, rebuild_batchnorm
 from triphase.models.batchrenorm import BatchRenorm2d, with_batch_renorm
-from triphase.models.calibration import rebuild_batchnorm
-from triphase.models.efficientnet_lite0 import efficientnet_lite0, imagenet_classifier
+from triphase.models.efficientnet_lite0 import efficientnet_lite0
 from triphase.models.mobilenet_v1 import mobilenet_v1
 from triphase.models.resnet import resnet18, resnet32
 from triphase.models.small_cnn import small_cnn
 from triphase.models.split import Normalize, SplitClassifier, linear_head
 
-BACKBONES: Mapping[str, Callable[..., SplitClassifier]] = MappingProxyType(
+
+@dataclass(frozen=True)
+class Backbone:
+    """How a network is built, and what differs from one to another."""
+
+    build: Callable[..., SplitClassifier]
+    photo_size: int  # side in pixels that photos are scaled to unless another one is asked for
+    pretrained: bool = False  # comes with weights; without, and without a weight file, it is untrained
+    any_channels: bool = False  # takes grey images too, not only RGB
+
+
+BACKBONES: Mapping[str, Backbone] = MappingProxyType(
     {
-        "efficientnet_lite0": efficientnet_lite0,
-        "mobilenet_v1": mobilenet_v1,
-        "mobilenet_v1_1024": partial(mobilenet_v1, max_channels=1024),
-        "resnet32": resnet32,
-        "resnet18": resnet18,
-        "small_cnn": small_cnn,
+        "efficientnet_lite0": Backbone(efficientnet_lite0, photo_size=128, pretrained=True),
+        "mobilenet_v1": Backbone(mobilenet_v1, photo_size=128),
+        "mobilenet_v1_1024": Backbone(partial(mobilenet_v1, max_channels=1024), photo_size=128),
+        "resnet32": Backbone(resnet32, photo_size=32),
+        "resnet18": Backbone(resnet18, photo_size=224),
+        "small_cnn": Backbone(small_cnn, photo_size=8, any_channels=True),
     }
 )
+
+
+def backbone(name: str) -> Backbone:
+    """The backbone of that name."""
+    if name not in BACKBONES:
+        raise InvalidValue(f"No backbone is called {name!r}; there are {', '.join(BACKBONES)}.")
+    return BACKBONES[name]
 
 
 def build(
@@ -33,7 +52,9 @@ def build(
     n_classes: int = 0,
     *,
     image_size: int | None = None,
+    channels: int = 3,
     weights: Path | None = None,
+    load_pretrained: bool = True,  # False: a saved state will be loaded, so the weights need not be read
     seed: int = 0,
     norm: str = "bn",
     **options: Any,
@@ -45,17 +66,21 @@ def build(
     >>> build("resnet32", 10, norm="brn").n_classes
     10
     """
-    if name not in BACKBONES:
-        raise InvalidValue(f"No backbone is called {name!r}; there are {', '.join(BACKBONES)}.")
+    chosen = backbone(name)
     if norm not in ("bn", "brn"):
         raise InvalidValue(f"norm must be 'bn' (BatchNorm) or 'brn' (batch renormalisation), got {norm!r}.")
+    if channels != 3 and not chosen.any_channels:
+        able = ", ".join(name for name, one in BACKBONES.items() if one.any_channels)
+        raise InvalidValue(f"{name} takes RGB images, and these have {channels} channel; use {able}.")
     options |= {} if image_size is None else {"image_size": image_size}
     options |= {} if weights is None else {"weights": weights}
-    allowed = [option for option in inspect.signature(BACKBONES[name]).parameters if option != "n_classes"]
+    options |= {"channels": channels} if chosen.any_channels else {}
+    options |= {"pretrained": False} if chosen.pretrained and not load_pretrained else {}
+    allowed = [option for option in inspect.signature(chosen.build).parameters if option != "n_classes"]
     unknown = [option for option in options if option not in allowed]
     if unknown:
         raise InvalidValue(f"{name} has no option {', '.join(unknown)}; it has {', '.join(allowed)}.")
-    model = BACKBONES[name](n_classes, seed=seed, **options)
+    model = chosen.build(n_classes, seed=seed, **options)
     if norm == "brn":
         with_batch_renorm(model)  # llf too: the same while frozen, and needed where it learns
     return model
@@ -63,12 +88,14 @@ def build(
 
 __all__ = [
     "BACKBONES",
+    "Backbone",
     "BatchRenorm2d",
     "Normalize",
     "SplitClassifier",
+    "backbone",
     "build",
     "efficientnet_lite0",
-    "imagenet_classifier",
+    "lacks_statistics",
     "linear_head",
     "mobilenet_v1",
     "rebuild_batchnorm",

@@ -80,20 +80,6 @@ def efficientnet_lite0(
     return model
 
 
-def imagenet_classifier() -> nn.Module:
-    """The whole pre-trained network with its own 1000 classes: pixels 0..255 to ImageNet logits.
-
-    >>> import torch
-    >>> imagenet_classifier()(torch.zeros(1, 3, 224, 224)).shape
-    torch.Size([1, 1000])
-    """
-    model = efficientnet_lite0()
-    weights = read_weights(_weight_file())
-    head = nn.Linear(N_FEATURES, 1000, device="meta").to_empty(device="cpu")
-    fill_(head.state_dict(), {"weight": weights["_fc.weight"], "bias": weights["_fc.bias"]}, _weight_file())
-    return nn.Sequential(model.llf, model.csf, head).eval()
-
-
 def _conv_bn(
     c_in: int, c_out: int, kernel: int, *, stride: int = 1, groups: int = 1, relu: bool = False
 ) -> list[nn.Module]:

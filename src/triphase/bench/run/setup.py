@@ -23,7 +23,7 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, class_incremental, joint, members, per_class, stream
 from triphase.errors import BadData, InvalidValue, TriphaseWarning
 from triphase.learners import TPC, Learner
-from triphase.models import SplitClassifier, build, rebuild_batchnorm
+from triphase.models import SplitClassifier, build, lacks_statistics, rebuild_batchnorm
 
 CALIBRATION_IMAGES = 256
 STAGE2_EPOCHS = 100  # of BiC, where the benchmark has no grid of its own
@@ -252,13 +252,17 @@ def _digest(path: Path) -> str:
 def _model(
     benchmark: Benchmark, options: RunOptions, size: int, source: Stream, weights: Path | None
 ) -> SplitClassifier:
-    name = options.backbone or benchmark.backbone
-    arguments: dict[str, Any] = {"image_size": size, "weights": weights, "seed": options.seed, "norm": options.norm}
-    if name == "small_cnn":  # the one network that also takes grey images
-        arguments["channels"] = source.experiences[0].images.read(torch.tensor([0])).shape[1]
-    model = build(name, source.n_classes or 0, **arguments)
-    if name.startswith("mobilenet") and weights is not None:
-        images = source.experiences[0].images
-        some = torch.linspace(0, len(images) - 1, min(CALIBRATION_IMAGES, len(images))).long()
-        rebuild_batchnorm(model, images.read(some))
+    images = source.experiences[0].images
+    model = build(
+        options.backbone or benchmark.backbone,
+        source.n_classes or 0,
+        image_size=size,
+        channels=images.read(torch.tensor([0])).shape[1],
+        weights=weights,
+        seed=options.seed,
+        norm=options.norm,
+    )
+    if lacks_statistics(model):
+        rows = torch.linspace(0, len(images) - 1, min(CALIBRATION_IMAGES, len(images))).long()
+        rebuild_batchnorm(model, images.read(rows))
     return model

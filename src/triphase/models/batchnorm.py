@@ -10,6 +10,16 @@ from triphase.errors import BadData
 from triphase.models.split import SplitClassifier
 
 
+def lacks_statistics(model: SplitClassifier) -> bool:
+    """Whether weights with folded BatchNorm filled a block that may learn: call `rebuild_batchnorm` before it does.
+
+    >>> from triphase.models import small_cnn
+    >>> lacks_statistics(small_cnn())
+    False
+    """
+    return any(_lacks_statistics(layer) for _, layer in _unfrozen_batchnorms(model))
+
+
 def rebuild_batchnorm(model: SplitClassifier, images: Tensor, *, batch_size: int = 64) -> tuple[str, ...]:
     """Measure the statistics that folded weights lack and return the names of the layers served (SPEC 5).
 
