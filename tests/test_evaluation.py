@@ -24,9 +24,7 @@ def refusals(n: int, max_drop: float) -> Tensor:
     refused = torch.zeros(n + 1, n + 1, dtype=torch.bool)
     for gained in range(n + 1):
         for lost in range(n + 1 - gained):
-            refused[lost, gained] = evaluation.guard(
-                *answers(0, lost, gained, n - lost - gained), max_drop
-            ).refused
+            refused[lost, gained] = evaluation.guard(*answers(0, lost, gained, n - lost - gained), max_drop).refused
     return refused
 
 
@@ -143,6 +141,4 @@ def test_above_chance_is_what_guessing_does_once_in_ten_thousand(n: int, n_class
     found = [evaluation.above_chance(torch.arange(n) < right, n_classes) for right in range(n + 1)]
     clear = [(f, e) for f, e in zip(found, exact, strict=True) if abs(e - 1e-4) > 1e-10]
     assert all(f == (e <= 1e-4 and n > 0) for f, e in clear)
-    assert not evaluation.above_chance(torch.ones(60, dtype=torch.bool), n_classes=1), (
-        "one class cannot be guessed"
-    )
+    assert not evaluation.above_chance(torch.ones(60, dtype=torch.bool), n_classes=1), "one class cannot be guessed"

@@ -23,16 +23,18 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from triphase.app import calibration
+from triphase.app import evaluation, lesson_checkpoint
 from triphase.app import teach as lesson
-from triphase.app.evaluation import Measured
+from triphase.app.evaluation import Baseline
 from triphase.app.model import Model
+from triphase.app.plan import LessonSettings
 from triphase.app.scan import scan
 from triphase.app.store.versions import Store
 from triphase.checkpoint import Checkpoint
 from triphase.cli import main
 from triphase.cli.progress import Progress
-from triphase.data.feature_cache import Budget, features
+from triphase.budget import Budget
+from triphase.data.feature_cache import features
 from triphase.data.memory import HELD_OUT
 from triphase.data.streams import Experience
 from triphase.errors import CannotWrite, CorruptState
@@ -300,16 +302,16 @@ def test_a_dry_run_writes_nothing(world: World, tmp_path: Path) -> None:
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that no lesson passes."""
-    real = calibration.guard
+    real = evaluation.guard
 
     def guard(
         before: torch.Tensor, after: torch.Tensor, y: torch.Tensor, max_drop: float = 0.02
-    ) -> calibration.Verdict:
+    ) -> evaluation.Verdict:
         after = after.clone()
         after[: (len(after) + 1) // 2] = False
         return replace(real(before, after, y, max_drop), refused=True)
 
-    monkeypatch.setattr(calibration, "guard", guard)
+    monkeypatch.setattr(evaluation, "guard", guard)
 
 
 def test_a_lesson_whose_labels_are_mixed_up_is_refused(world: World, tmp_path: Path) -> None:
@@ -322,7 +324,7 @@ def test_a_lesson_whose_labels_are_mixed_up_is_refused(world: World, tmp_path: P
         answer = triphase("teach", world.base, tmp_path / "photos", *quick)
         assert answer.status == 1 and "as if labels were mixed up" in " ".join(answer.err.split())
         assert done("status", world.base, "--json").document()["version"] == 1
-    assert not done("teach", world.base, world.two, "--json").document()["unlearned"]
+    assert not done("teach", world.base, world.two, "--json").document()["labels_mixed_up"]
     forced = done("teach", world.base, tmp_path / "photos", "--force")
     assert "its own labels were not learned" in forced.out
 
@@ -362,7 +364,7 @@ def test_a_quick_lesson_publishes_twice_and_ends_the_same(world: World, tmp_path
     answer = done("teach", world.base, world.two, "--quick", "--force")
     assert "Version 2 is in use already" in answer.err and "Version 3 is in use" in answer.out
     events = done("history", world.base, "--json").document()["events"]
-    assert [event["event"] for event in events] == ["taught", "glanced", "taught"]
+    assert [event["event"] for event in events] == ["taught", "taught_quick", "taught"]
     assert_same_state(world.base, tmp_path / "slow")
 
 
@@ -370,17 +372,17 @@ def test_a_lesson_that_is_refused_after_its_quick_half_takes_that_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verdicts = []
-    guard = calibration.guard
+    guard = evaluation.guard
 
-    def second_thoughts(*arguments: Any) -> calibration.Verdict:
+    def second_thoughts(*arguments: Any) -> evaluation.Verdict:
         verdicts.append(guard(*arguments))
         return replace(verdicts[-1], refused=len(verdicts) > 1)
 
-    monkeypatch.setattr(calibration, "guard", second_thoughts)
-    outcome = lesson.teach(world.base, world.two, quick=True)
+    monkeypatch.setattr(evaluation, "guard", second_thoughts)
+    outcome = lesson.teach(world.base, world.two, settings=LessonSettings(quick=True))
     assert len(verdicts) == 2 and not outcome.published and outcome.version == 1
     assert Store(world.base).load()[1].number == 1
-    assert [event["event"] for event in Store(world.base).history()] == ["taught", "glanced", "undone"]
+    assert [event["event"] for event in Store(world.base).history()] == ["taught", "taught_quick", "undone"]
 
 
 def test_a_lesson_that_was_published_does_not_fail_for_what_it_leaves_behind(
@@ -389,10 +391,10 @@ def test_a_lesson_that_was_published_does_not_fail_for_what_it_leaves_behind(
     def full(self: object, *_: object) -> None:
         raise CannotWrite("Cannot write there.")
 
-    monkeypatch.setattr(lesson, "SAVE_EVERY", math.inf)  # where a machine is slow, a save would close, too
+    monkeypatch.setattr(lesson_checkpoint, "SAVE_EVERY", math.inf)  # where a machine is slow, a save would close, too
     monkeypatch.setattr(Checkpoint, "close", full)
     monkeypatch.setattr(Store, "prune", full)
-    outcome = lesson.teach(world.base, world.two, force=True)
+    outcome = lesson.teach(world.base, world.two, settings=LessonSettings(force=True))
     assert outcome.published and outcome.version == 2
     assert "cannot be cleared away: Cannot write there." in outcome.notes[-1]
 
@@ -1023,7 +1025,7 @@ def test_a_lesson_with_mostly_wrong_labels_is_refused_though_guessing_would_do_w
         asked.append(len(y))
         return torch.arange(500) < 150  # of 10 classes: three times what guessing does, and far from the others
 
-    monkeypatch.setattr(calibration, "right_among", half_right)
+    monkeypatch.setattr(evaluation, "correct_among", half_right)
     model = Model.from_state(Store(world.base).load()[0])
     before = Measured(model)
     before.right = torch.arange(100) < 80
@@ -1031,7 +1033,7 @@ def test_a_lesson_with_mostly_wrong_labels_is_refused_though_guessing_would_do_w
     held = torch.ones(len(images), dtype=torch.bool)
     experience = Experience(2, images, held)
     assert before.unlearned(model, experience) and len(asked) == 1, "the few say enough"
-    monkeypatch.setattr(calibration, "right_among", lambda *given: torch.arange(500) < 400)
+    monkeypatch.setattr(evaluation, "correct_among", lambda *given: torch.arange(500) < 400)
     assert not before.unlearned(model, experience)
 
 
@@ -1204,7 +1206,7 @@ def test_the_first_lesson_may_be_quick_and_goes_on_after_a_crash_with_the_option
     refused = triphase("teach", model, folder, "--memory", "60")
     assert refused.status == 1 and "made with memory 120" in refused.err
     done("teach", model, folder)
-    assert [event["event"] for event in Store(model).history()] == ["glanced", "taught"]
+    assert [event["event"] for event in Store(model).history()] == ["taught_quick", "taught"]
     assert_same_state(model, world.base)
 
 

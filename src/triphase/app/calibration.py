@@ -39,7 +39,7 @@ class Calibration:
         return (logits / self.temperature).softmax(1)
 
     def accepts(self, ood_scores: Tensor) -> Tensor:
-        """(n,) bool: whether each image is like what was taught, by all of its out-of-distribution scores (n, k)."""
+        """(n,) bool: whether all of an image's out-of-distribution scores (n, k) are above their thresholds."""
         known = torch.ones(len(ood_scores), dtype=torch.bool)
         if self.rejects:
             for column, least in zip(ood_scores.unbind(1), self.thresholds, strict=True):

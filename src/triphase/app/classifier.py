@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,12 +22,13 @@ from triphase.app.learning import learn, recipe_of
 from triphase.app.model import Model
 from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.app.options import ModelOptions
+from triphase.app.pictures import Pictures, as_images
 from triphase.app.plan import KEEP
 from triphase.app.predictor import UNKNOWN, Predictor, inference_parts
 from triphase.app.publishing import version_state
-from triphase.app.store.versions import Store, Version
-from triphase.data.images import Images, content_ids, resize, square
-from triphase.data.sources.listing import file_digest, ids_from
+from triphase.app.store.files import Version
+from triphase.app.store.versions import Store
+from triphase.data.images import Images, resize
 from triphase.errors import BadData, Busy, InvalidValue, Mismatch
 
 KINDS: dict[str, Any] = {"str": str, "int": int, "bool": lambda name: name == "True", "float": float}

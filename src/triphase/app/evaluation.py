@@ -208,8 +208,8 @@ def guard(before_correct: Tensor, after_correct: Tensor, y: Tensor, max_drop: fl
     shares = [torch.bincount(inverse[side], minlength=len(labels)).double() / counts for side in (before, after)]
     columns = (labels.tolist(), counts.tolist(), *(share.tolist() for share in shares))
     per_class = tuple(ClassChange(*row) for row in zip(*columns, strict=True))
-    accuracies = [int(side.sum()) / n for side in (before, after)]
-    return Verdict(n, *accuracies, lower, max_drop, lower > max_drop, per_class)
+    accuracy_before, accuracy_after = (int(side.sum()) / n for side in (before, after))
+    return Verdict(n, accuracy_before, accuracy_after, lower, max_drop, lower > max_drop, per_class)
 
 
 def near_chance(correct: Tensor, n_classes: int, reference: float, way: float = 0.5) -> bool:

@@ -19,7 +19,7 @@ from triphase.data.feature_cache import latents
 from triphase.data.images import Images
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.protocol import Tick, ignore
+from triphase.learners.protocol import QuickLearner, Tick, ignore
 
 
 def recipe_for(n: int, n_memory: int) -> Recipe:
@@ -45,7 +45,7 @@ def recipe_for(n: int, n_memory: int) -> Recipe:
 
 
 def recipe_of(model: Model, lesson: Lesson) -> Recipe:
-    """The recipe of a lesson, which must fit into the memory; exemplars are never replayed, so they do not count."""
+    """The recipe of a lesson; exemplars are never replayed and do not count, and the memory must have room."""
     if model.memory is not None:
         model.memory.check_room(len(lesson.names))
     n_memory = 0 if model.memory is None else len(model.memory.slots())
@@ -76,6 +76,7 @@ def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> 
 
 def learn_quick(model: Model, lesson: Lesson, recipe: Recipe) -> Model:
     """Learn a lesson by closed form alone, in seconds; `learn` does the rest."""
+    assert isinstance(model.learner, QuickLearner), "the plan refuses --quick for the other learners"
     model.learner.learn_quick(lesson.experience, recipe)
     model.names, model.pending = list(lesson.names), labels_by_id(lesson.experience.images)
     moments = model.calibration.moments

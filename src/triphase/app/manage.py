@@ -79,7 +79,7 @@ def classes(path: Path) -> list[ClassCount]:
 def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> TestResult:
     """Accuracy on class folders; classes that the model does not know are refused."""
     store, context = open_store(path), Context()
-    parts, _ = store.load(prefixes=("inference", "taught"))
+    parts, _ = store.load(parts=("inference", "taught"))
     predictor, taught = Predictor(parts), parts["taught"]
     photos = scan(folder, predictor.size, context.budget, skip_bad=skip_bad, watch=watch)
     names = predictor.names

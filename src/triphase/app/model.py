@@ -20,7 +20,7 @@ from triphase.data.images import Images
 from triphase.data.memory import HELD_OUT, Memory
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.protocol import Teachable
-from triphase.models import SplitClassifier, build
+from triphase.models import SplitClassifier, backbone, build
 
 BATCH = 256
 NO_IDS = torch.empty(0, dtype=torch.long)
@@ -82,7 +82,7 @@ class Model:
         """(n, D): what the closed form reads, of packed latents."""
         closed = self.learner.closed_form
         assert closed is not None
-        return features(closed.reader, z.float().unsqueeze(1))[:, 0]
+        return features(closed.feature_model, z.float().unsqueeze(1))[:, 0]
 
     def scores(self, z: Tensor, f: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits (n, classes) and out-of-distribution scores (n, k) of packed latents, as a predictor gives them.
@@ -238,7 +238,8 @@ class Model:
 
 def build_network(options: ModelOptions, *, blank: bool = False) -> SplitClassifier:
     """The network of a model, without its weights if a state will be loaded."""
-    return build(options.backbone, 0, image_size=options.image_size, seed=options.seed, blank=blank)
+    size = options.image_size or backbone(options.backbone).photo_size
+    return build(options.backbone, image_size=size, seed=options.seed, load_pretrained=not blank)
 
 
 def rows_of(ids: Tensor, wanted: Tensor) -> Tensor:

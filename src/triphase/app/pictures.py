@@ -22,8 +22,8 @@ Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "
 def as_images(X: Pictures, size: int) -> Images:
     """Pictures of any kind as images of one size; ids are made of their content."""
     _refuse_single(X)
-    if isinstance(X, np.ndarray) and X.dtype.kind in "OU":
-        X = list(X)  # an array of paths
+    if _is_array_of_paths(X):
+        X = list(X)
     if isinstance(X, (np.ndarray, Tensor)):
         pixels = _batch(torch.as_tensor(_forward(X)), size)
         return Images.from_array(pixels, torch.zeros(len(pixels), dtype=torch.long))
@@ -41,18 +41,23 @@ def as_images(X: Pictures, size: int) -> Images:
 
 
 def _refuse_single(X: object) -> None:
-    """One picture in place of several is a mistake that must not be guessed about."""
-    single = ""
+    """Refuse one picture in place of several: whether it is one must not be guessed."""
+    single = None
     if X is None:
         raise InvalidValue("There are no images, got None; give a list of paths, PIL images or uint8 arrays.")
     if isinstance(X, (str, Path)):
         single = "path"
     elif isinstance(X, Image.Image):
         single = "PIL image"
-    elif isinstance(X, (np.ndarray, Tensor)) and (X.ndim < 3 or (X.ndim == 3 and X.shape[-1] in (1, 3, 4))):
-        single = f"array of shape {tuple(X.shape)}" if X.ndim > 1 or getattr(X, "dtype", None) == torch.uint8 else ""
-    if single:
+    elif isinstance(X, (np.ndarray, Tensor)) and not _is_array_of_paths(X):
+        if X.ndim == 2 or (X.ndim == 3 and X.shape[-1] in (1, 3, 4)):
+            single = f"array of shape {tuple(X.shape)}"
+    if single is not None:
         raise InvalidValue(f"One {single} was given where several images are expected: put it in a list, [image].")
+
+
+def _is_array_of_paths(X: object) -> bool:
+    return isinstance(X, np.ndarray) and X.dtype.kind in "OU"
 
 
 def _forward(array: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
@@ -62,14 +67,18 @@ def _forward(array: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
 
 def _one(picture: Any, size: int) -> Tensor:
     if isinstance(picture, Image.Image):
-        if 0 in picture.size:
-            raise InvalidValue("An image of {} x {} pixels has nothing to look at; leave it out.".format(*picture.size))
+        _check_area(*picture.size)
         return square(picture, size)
     if isinstance(picture, (np.ndarray, Tensor)):
         return _batch(torch.as_tensor(_forward(picture))[None], size)[0]
     raise InvalidValue(
         f"An image is a path, a PIL image or a uint8 array, got {type(picture).__name__}; keep to one kind."
     )
+
+
+def _check_area(width: int, height: int) -> None:
+    if 0 in (width, height):
+        raise InvalidValue(f"An image of {width} x {height} pixels has nothing to look at; leave it out.")
 
 
 def _batch(pixels: Tensor, size: int) -> Tensor:
@@ -88,8 +97,7 @@ def _batch(pixels: Tensor, size: int) -> Tensor:
     if pixels.shape[1] not in (1, 3):
         pixels = pixels.permute(0, 3, 1, 2)
     height, width = pixels.shape[2:]
-    if 0 in (height, width):
-        raise InvalidValue(f"An image of {width} x {height} pixels has nothing to look at; leave it out.")
+    _check_area(width, height)
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
     cropped = pixels[:, :, top : top + side, left : left + side]

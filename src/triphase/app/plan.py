@@ -16,6 +16,7 @@ from triphase.app.scan import Photos, Watch, scan
 from triphase.app.store.versions import Store
 from triphase.context import Context
 from triphase.errors import InvalidValue, Mismatch
+from triphase.learners.protocol import QuickLearner
 
 KEEP = 10  # versions
 
@@ -34,7 +35,7 @@ class LessonSettings:
         if not 0 <= self.max_drop < 1:
             raise InvalidValue(f"max_drop must be in [0, 1), got {self.max_drop}: 0.02 allows a loss of 2 points.")
         if self.keep < 1:
-            raise InvalidValue(f"keep must be at least 1, got {self.keep}: the version in use is one of those kept.")
+            raise InvalidValue(f"keep must be at least 1, got {self.keep}: the version in use is one of them.")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def plan_lesson(
 ) -> Plan:
     """Open the model, scan the photos and compare the two; nothing is written."""
     model, pending = _open(store, options, context)
-    if settings.quick and not hasattr(model.learner, "learn_quick"):
+    if settings.quick and not isinstance(model.learner, QuickLearner):
         raise InvalidValue(f"The learner {model.options.learner} has one speed; --quick needs anchored.")
     taught = {id_: model.names[label] for id_, label in model.taught.items()}
     photos = scan(folder, model.size, context.budget, taught=taught, skip_bad=settings.skip_bad, watch=watch)

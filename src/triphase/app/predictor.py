@@ -1,4 +1,4 @@
-"""Predictor: answers from the inference parts of a version. It never writes, and any number of threads may use it."""
+"""Predictor: answers from the inference parts of a version, never writes, and serves any number of threads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from triphase.app.ood import ood_scores
 from triphase.app.store.versions import Store
 from triphase.data.images import Images, decode
 from triphase.errors import BadData, CorruptState
-from triphase.models import BACKBONES
+from triphase.models import build
 from triphase.models.folding import fold_layout_, folded
 from triphase.models.inference import Ensemble, ensemble_state, load_ensemble
 
 if TYPE_CHECKING:
     from triphase.app.model import Model
 
-PREFIX = "inference"  # of the names of the parts that a predictor reads
+PARTS = ("inference",)  # how the names of the parts begin that a predictor reads
 PIXELS = 1 << 18  # that pass the network together, at most
 UNKNOWN = "unknown"
 
@@ -46,10 +46,10 @@ class Predictor:
         """`parts` are those that `inference_parts` made."""
         try:
             about = parts["inference"]
-            self.names, self.size = tuple(about["names"]), about["image_size"]
+            self.names, self.size = tuple(about["names"]), int(about["image_size"])
             thresholds = tuple(-math.inf if t is None else t for t in about["thresholds"])
             self.calibration = Calibration(about["temperature"], thresholds)
-            network = BACKBONES[about["backbone"]].blank(self.size)
+            network = build(about["backbone"], image_size=self.size, load_pretrained=False)
             self._llf = fold_layout_(network.llf)
             self._llf.load_state_dict(parts["inference_llf"])
             self._llf.eval().requires_grad_(False)
@@ -60,7 +60,7 @@ class Predictor:
     @classmethod
     def open(cls, path: Path | str) -> Predictor:
         """The predictor of the version in use in a model directory."""
-        parts, _ = Store(path).load(prefix=PREFIX)
+        parts, _ = Store(path).load(parts=PARTS)
         return cls(parts)
 
     @torch.inference_mode()

@@ -17,7 +17,8 @@ from triphase.app.model import Model
 from triphase.app.plan import LessonSettings, Plan
 from triphase.app.predictor import inference_parts
 from triphase.app.scan import Watch
-from triphase.app.store.versions import Store, Version
+from triphase.app.store.files import Version
+from triphase.app.store.versions import Store
 from triphase.errors import CannotWrite
 
 
@@ -119,7 +120,7 @@ def _publish(
     current = store.current()
     labels = {"labels": current.info["labels"]} if current and "labels" in current.info else {}
     info = labels | model.describe() | {"accuracy": evaluation.verdict.after}
-    return store.publish(version_state(model), info, event, instead=replace)
+    return store.publish(version_state(model), info, event, replace_current=replace)
 
 
 def _outcome(

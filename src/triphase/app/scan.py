@@ -14,7 +14,7 @@ from torch import Tensor
 
 from triphase.app.class_names import class_name
 from triphase.app.near_duplicates import HASH_SIZE, dhash
-from triphase.data.feature_cache import Budget
+from triphase.budget import Budget
 from triphase.data.images import DECODE_THREADS, Images, decode_sizes, printable
 from triphase.data.sources.folder import class_folders, images_below, layout
 from triphase.data.sources.listing import file_digest, ids_from

@@ -14,8 +14,8 @@ from typing import Annotated, TextIO
 import typer
 
 from triphase import __version__
+from triphase.data.images import printable
 from triphase.errors import TriphaseError, TriphaseWarning
-from triphase.printable import printable
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WRONG_USAGE = 2
@@ -41,7 +41,7 @@ COMMANDS = {
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The commands that these arguments need: one if it is named, all of them for help."""
     app = typer.Typer(
-        help="Continual learning that people use: teach an image classifier new classes without forgetting the old.",
+        help="Continual learning that people use: teach an image classifier new classes, and keep the old.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -12,7 +12,7 @@ from triphase.cli.arguments import JSON, ModelFolder, PhotoFolder, SkipBad
 from triphase.cli.printing import count, percent, print_json, say
 from triphase.cli.progress import Progress
 from triphase.cli.tables import plain_table, print_skipped
-from triphase.printable import printable
+from triphase.data.images import printable
 
 
 def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:

@@ -19,7 +19,7 @@ from triphase.app.store.files import Version
 from triphase.cli.arguments import JSON, ModelFolder, SkipBad
 from triphase.cli.printing import count, percent, print_json, say
 from triphase.cli.progress import Progress
-from triphase.data.images import printable
+from triphase.cli.tables import plain_table
 from triphase.errors import BadData, few
 
 NEVER_UNKNOWN = "no answer is unknown until there is a lesson again"
@@ -70,7 +70,7 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
         print_json({"model": str(model), "version": current.number, "kept": kept, "events": events})
         return
     last = max(i for i, event in enumerate(events) if event["version"] == current.number)
-    table = _table("version", "when", "what", "photos", "before", "after", "")
+    table = plain_table("version", "when", "what", "photos", "before", "after", "")
     for i, event in enumerate(events):
         lost = "" if event["version"] in kept else "no longer kept"
         table.add_row(
@@ -91,7 +91,7 @@ def classes(model: ModelFolder, as_json: JSON = False) -> None:
     if as_json:
         print_json({"model": str(model), "classes": [asdict(c) for c in counts]})
         return
-    table = _table("class", "photos taught", "remembered", "held out")
+    table = plain_table("class", "photos taught", "remembered", "held out")
     for c in counts:
         table.add_row(Text(c.name), f"{c.taught:,}", f"{c.stored:,}", f"{c.exemplars:,}")
     Console().print(table)
@@ -185,15 +185,6 @@ def _bytes(folder: Path) -> int:
             with suppress(FileNotFoundError):
                 size += Path(place, name).stat().st_size
     return size
-
-
-def _table(*columns: str) -> Table:
-    """A plain table; all but columns of words are figures."""
-    table = Table(box=None)
-    for name in columns:
-        words = name in ("class", "what", "when", "most often taken for", "")
-        table.add_column(name, justify="left" if words else "right", no_wrap=name in ("when", "version"))
-    return table
 
 
 def _what(event: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import typer
 from triphase.app.predictor import Answer, predict_files
 from triphase.cli.arguments import JSON, ModelFolder
 from triphase.cli.printing import percent, print_json, print_rows
-from triphase.printable import printable
+from triphase.data.images import printable
 
 
 def predict(
@@ -30,7 +30,11 @@ def predict(
     answers = predict_files(model, files)
     faults = [answer for answer in answers if isinstance(answer, str)]
     if as_json:
-        rows = [{"file": str(file), **asdict(a)} for file, a in zip(files, answers, strict=True) if not isinstance(a, str)]
+        rows = [
+            {"file": str(file), **asdict(a)}
+            for file, a in zip(files, answers, strict=True)
+            if not isinstance(a, str)
+        ]
         print_json({"model": str(model), "answers": rows, "errors": faults})
     else:
         print_rows([_row(file, a) for file, a in zip(files, answers, strict=True) if not isinstance(a, str)])

@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from triphase.cli.printing import count, say
-from triphase.errors import first_few
+from triphase.errors import FEW
 
 TEXT_COLUMNS = ("class", "what", "when", "most often taken for", "")
 
@@ -20,4 +20,8 @@ def plain_table(*columns: str) -> Table:
 def print_skipped(skipped: list[str]) -> None:
     """Which photos could not be read, if any."""
     if skipped:
-        say(f"Left out {count(len(skipped), 'photo')} that cannot be read: {first_few(skipped)}")
+        say(f"Skipped {count(len(skipped), 'photo')}:")
+        for line in skipped[:FEW]:
+            say(f"  {line}")
+        if len(skipped) > FEW:
+            say(f"  and {len(skipped) - FEW} more.")

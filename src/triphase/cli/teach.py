@@ -21,7 +21,8 @@ from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
 from triphase.cli.printing import count, percent, print_json, say
 from triphase.cli.progress import Progress
-from triphase.errors import FEW, Interrupted, TriphaseError, few
+from triphase.cli.tables import print_skipped
+from triphase.errors import Interrupted, few
 
 NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}
 DEFAULT = ModelOptions()
@@ -115,16 +116,6 @@ def _memory(text: str) -> int | str:
     """Samples as a number; bytes as they were written."""
     number, in_bytes = parse_memory(text)
     return text if in_bytes else number
-
-
-def print_skipped(skipped: list[str]) -> None:
-    """Which photos could not be read, if any."""
-    if skipped:
-        say(f"Skipped {count(len(skipped), 'photo')}:")
-        for line in skipped[:FEW]:
-            say(f"  {line}")
-        if len(skipped) > FEW:
-            say(f"  and {len(skipped) - FEW} more.")
 
 
 def _print_plan(found: Plan) -> None:

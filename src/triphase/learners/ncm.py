@@ -17,6 +17,7 @@ from triphase.learners.frozen import extract_features, freeze_backbone, latent_f
 from triphase.learners.protocol import Tick, ignore, learn_blocks, only
 from triphase.learners.training import TrainingLoop, drop_label, learner_state, load_learner_state
 from triphase.models import SplitClassifier
+from triphase.models.inference import Ensemble, Member
 from triphase.models.split import drop_row, longer
 
 
@@ -110,6 +111,11 @@ class NCM:
     def distances(self, f: Tensor) -> Tensor:
         """(n, 0): class means alone give no out-of-distribution score."""
         return torch.empty(len(f), 0, dtype=torch.float64)
+
+    def inference(self) -> Ensemble:
+        """The class means as they answer."""
+        means = F.normalize(self.sums)[: max(self.known) + 1]
+        return Ensemble([Member(copy.deepcopy(self.model.csf), means, unit_length=True)])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""

@@ -18,6 +18,7 @@ from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.sgd import SGD
 from triphase.maths import outside
 from triphase.models import SplitClassifier
+from triphase.models.inference import Ensemble
 from triphase.models.split import BLOCKS
 
 
@@ -114,6 +115,9 @@ class Teachable(Learner, Protocol):
 
     def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
         """As in Learner; f are the closed form's features of z, if the caller has them."""
+
+    def inference(self) -> Ensemble:
+        """A copy of everything that answers need, over the classes seen so far."""
 
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one."""

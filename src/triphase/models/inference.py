@@ -28,6 +28,13 @@ class Whitening(nn.Module):
         for name, tensor in (("inverse", inverse), ("means", means), ("centre", centre)):
             self.register_buffer(name, tensor)
 
+    @classmethod
+    def of(cls, inverse: Tensor, means: Tensor) -> Whitening:
+        """From the inverse factor (D, D) and the class means (n_classes, D), both in double precision."""
+        whitened = means @ inverse.T
+        centre = whitened.mean(0)
+        return cls(inverse.float(), (whitened - centre).float(), centre.float())
+
     def forward(self, f: Tensor) -> Tensor:
         """(n, 2): minus the squared Mahalanobis distance to the nearest class mean, relative and absolute."""
         w = f @ self.inverse.T - self.centre
@@ -71,7 +78,7 @@ class Member(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """The weighted sum of its members' scores, each standardized over the classes; a single member is taken as it is.
+    """The weighted sum of its members' scores, each standardized over the classes, or one member as it is.
 
     The last member is the closed form, if there is one: its features can be given where they are stored.
     """
@@ -86,9 +93,10 @@ class Ensemble(nn.Module):
 
     @torch.inference_mode()
     def forward(self, z: Tensor, f: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(n, n_classes) scores and (n, k) out-of-distribution scores of latents; f are the last member's features."""
+        """Scores (n, n_classes) and out-of-distribution scores (n, k) of z; f are the last member's features."""
         total, distances = z.new_zeros(()), z.new_empty(len(z), 0)
         for number, member in enumerate(self.members):
+            assert isinstance(member, Member)
             last = number == len(self.members) - 1
             features = f if last and f is not None else member.features(z)
             scores = member(features)

@@ -84,13 +84,17 @@ class Store:
             raise InvalidValue(f"{self.path} has no version {number}; those kept: {listed}.")
         return self.directory.read_version(number)
 
-    def load(self, number: int | None = None) -> tuple[State, Version]:
-        """The state of a version (by default the one in use), bit for bit as it was published, or an error."""
+    def load(self, number: int | None = None, *, parts: tuple[str, ...] = ("",)) -> tuple[State, Version]:
+        """The state of a version (by default the one in use), bit for bit as it was published, or an error.
+
+        With `parts`, only the entries whose names begin with one of them.
+        """
         while True:
             version = self.version(number)
             try:
                 read = self.directory.read_part
-                return {name: read(part.sha256) for name, part in version.parts.items()}, version
+                wanted = {name: part for name, part in version.parts.items() if name.startswith(parts)}
+                return {name: read(part.sha256) for name, part in wanted.items()}, version
             except CorruptState:
                 if self.version(number) == version:  # else a writer has just removed or rewritten it
                     raise
