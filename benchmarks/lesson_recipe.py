@@ -4,7 +4,7 @@ python benchmarks/lesson_recipe.py --data DIR [--orders 0,1] [--variants chosen,
 
 Two streams of CIFAR-100 at 96 px: "mixed" is that of benchmarks/teach.py with a memory of 500 samples, 10
 classes and then 20 lessons of two new classes and more of two old ones; "single" starts with 30 classes of 100
-photos, all of which stay in the memory, and goes on with 20 lessons of one class with 100. Told are the
+photos, all of which stay in the memory, and goes on with 20 lessons of one class with 100. It prints the
 accuracy on the test images of all classes so far, the mean over lessons 5, 9, 13, 17 and 21, of both members
 together and of TPC alone, and the processor's seconds for a lesson, its latents given.
 """
@@ -115,8 +115,8 @@ def main() -> None:
             for order in map(int, arguments.orders.split(",")):
                 plan = lessons(train, order) if stream == "mixed" else single(train, order)
                 for variant in arguments.variants.split(","):
-                    told = taught(plan, train, test, stream, variant, Context(latents_folder=folder))
-                    print(json.dumps({"stream": stream, "order": order, "variant": variant, **told}), flush=True)
+                    result = taught(plan, train, test, stream, variant, Context(latents_folder=folder))
+                    print(json.dumps({"stream": stream, "order": order, "variant": variant, **result}), flush=True)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def compare(old: dict[str, Leaf], new: dict[str, Leaf]) -> list[Difference]:
 
 
 def difference(old: Leaf, new: Leaf) -> str:
-    """Nothing if both are the same to the last bit (not a number equals itself), else how far they are apart."""
+    """Nothing if both are the same to the last bit (not a number equals itself), else how much they differ."""
     if not isinstance(old, Tensor) or not isinstance(new, Tensor):
         same = type(old) is type(new) and (old == new or (old != old and new != new))
         return "" if same else f"{_shown(old)} became {_shown(new)}"

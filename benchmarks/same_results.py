@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,7 @@ IGNORED = (
     "*/run",
 )
 IGNORED_PARTS = ("run", "measured")  # of a checkpoint: position in the stream, and what the report holds as well
+SHOWN = 6  # differences in a row of the table
 LEARNERS = "tpc ar1 bic derpp finetune replay joint ncm slda slda_depths ranpac anchored".split()
 ANSWERS = ["evaluate {model} {photos}/test", "predict {model} {test}"]
 LESSONS = ["teach {model} {photos}/lesson1", "teach {model} {photos}/lesson2"]
@@ -113,31 +116,32 @@ def experiments() -> list[Experiment]:
 
 
 def perform(experiment: Experiment, tree: Path, photos: Path, folder: Path) -> Result:
-    """Run the commands of an experiment with the sources of one commit, in a folder of its own."""
-    folder.mkdir(parents=True)
-    model, run = folder / "model", folder / "run"
+    """Run the commands of an experiment with the sources of one commit, unless this folder has its results."""
+    model, run, record = folder / "model", folder / "run", folder / "reported.json"
     test = " ".join(str(file) for file in sorted(photos.glob("test/*/*.png")) + sorted(photos.glob("strange/*/*")))
-    result = Result()
-    for number, command in enumerate(experiment.commands, 1):
-        arguments = command.format(model=model, run=run, photos=photos, test=test).split()
-        status, document = call(tree, [*arguments, "--json"], folder / "kept")
-        title = f"{number} {arguments[0]}"
-        result.reported[f"{title}/status"] = status
-        result.reported |= {f"{title}/{name}": value for name, value in flat(document)}
+    if not record.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        reported: dict[str, Leaf] = {}
+        for number, command in enumerate(experiment.commands, 1):
+            arguments = command.format(model=model, run=run, photos=photos, test=test).split()
+            document = call(tree, [*arguments, "--json"], folder / "kept")
+            reported |= {f"{number} {arguments[0]}/{name}": value for name, value in flat(document)}
+        record.write_text(json.dumps(reported))
     saved = read_run(run, folder / "kept") if run.exists() else read_model(model)
-    result.saved = {name: value for name, value in saved.items() if name.split("/")[0] not in IGNORED_PARTS}
-    return result
+    saved = {name: value for name, value in saved.items() if name.split("/")[0] not in IGNORED_PARTS}
+    return Result(saved, json.loads(record.read_text()))
 
 
-def call(tree: Path, arguments: list[str], kept: Path) -> tuple[int, Any]:
-    """The exit status of a command and the document that it prints."""
+def call(tree: Path, arguments: list[str], kept: Path) -> dict[str, Any]:
+    """The document that a command prints, with its exit status."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "KEPT": str(kept)}
     command = [sys.executable, "-c", KEEP_CHECKPOINT, *arguments]
     done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True)
     try:
-        return done.returncode, json.loads(done.stdout)
+        return {"exit_status": done.returncode, **json.loads(done.stdout)}
     except ValueError:
-        raise SystemExit(f"{tree.name}: triphase {' '.join(arguments)} failed:\n{done.stderr}") from None
+        return {"exit_status": done.returncode, "failed_with": done.stderr.strip()[-500:]}
 
 
 def differences(old: Result, new: Result) -> list[Difference]:
@@ -152,30 +156,24 @@ def _compared(values: dict[str, Leaf]) -> dict[str, Leaf]:
     return {n: v for n, v in values.items() if not any(fnmatch(n, pattern) for pattern in IGNORED)}
 
 
-def explanation(experiment: Experiment, found: list[Difference]) -> str | None:
-    """The sentences that explain all differences, or None if there is one that nothing explains."""
-    sentences = {}
-    for one in found:
-        key = f"{experiment.name}: {one.name}"
-        matching = [sentence for pattern, sentence in EXPLAINED.items() if fnmatch(key, pattern)]
-        if not matching:
-            return None
-        sentences[matching[0]] = True
-    return " ".join(sentences)
+def explanation(experiment: Experiment, found: Difference) -> str | None:
+    """The mended defect that explains a difference, if any does."""
+    key = f"{experiment.name}: {found.name}"
+    return next((sentence for pattern, sentence in EXPLAINED.items() if fnmatch(key, pattern)), None)
 
 
 def row(experiment: Experiment, old: Result, new: Result) -> tuple[str, bool]:
     """A line of the table, and whether nothing differs without an explanation."""
     found = differences(old, new)
-    compared = len(_compared(renamed(old.saved, RENAMED))), len(_compared(renamed(old.reported, RENAMED)))
-    line = f"| {experiment.name} | {compared[0]} | {compared[1]} |"
-    if not found:
-        return f"{line} identical |", True
-    why = explanation(experiment, found)
-    first = found if why is None else found[:1]
-    told = "; ".join(f"`{one.name}` {one.what}" for one in first[:6])
-    more = f"; and {len(first) - 6} more" if len(first) > 6 else ""
-    return f"{line} {len(found)} differ: {told}{more}{f'. {why}' if why else ''} |", why is not None
+    compared = (len(_compared(renamed(values, RENAMED))) for values in (old.saved, old.reported))
+    line = f"| {experiment.name} | {' | '.join(map(str, compared))} |"
+    unexplained = [one for one in found if explanation(experiment, one) is None]
+    shown = "; ".join(f"`{one.name}` {one.what}" for one in (unexplained or found[:1])[:SHOWN])
+    if unexplained:
+        more = f"; and {len(unexplained) - SHOWN} more" if len(unexplained) > SHOWN else ""
+        return f"{line} **{len(unexplained)} differ**: {shown}{more} |", False
+    why = " ".join(dict.fromkeys(explanation(experiment, one) or "" for one in found))
+    return f"{line} {f'{len(found)} differ, the first one {shown}. {why}' if found else 'identical'} |", True
 
 
 def main() -> None:
@@ -186,45 +184,51 @@ def main() -> None:
     parser.add_argument("--fast", action="store_true", help="three learners and one model: about a minute")
     parser.add_argument("--match", default="", help="run the experiments whose name contains this")
     parser.add_argument("--jobs", type=int, default=2, help="commands at a time")
+    parser.add_argument(
+        "--work", type=Path, help="folder to work in; what a commit has done there is not run again"
+    )
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     chosen = [e for e in experiments() if options.match in e.name and (e.fast or not options.fast)]
-    with tempfile.TemporaryDirectory() as folder:
-        sys.exit(0 if run_all(chosen, options.old, options.new, Path(folder), options.jobs) else 1)
+    with tempfile.TemporaryDirectory() as temporary:
+        work = (options.work or Path(temporary)).resolve()
+        sys.exit(0 if run_all(chosen, (options.old, options.new), work, options.jobs) else 1)
 
 
-def run_all(chosen: list[Experiment], old: str, new: str, folder: Path, jobs: int) -> bool:
+def run_all(chosen: list[Experiment], commits: tuple[str, str], work: Path, jobs: int) -> bool:
     """Print a row for each experiment; whether all is identical or explained."""
-    photos, fine = folder / "photos", True
-    make_photos(photos)
-    with _worktree(old, folder / "old") as first, _worktree(new, folder / "new") as second:
-        print(f"OLD {first}\nNEW {second}\n{platform.machine()}, OMP_NUM_THREADS={os.environ['OMP_NUM_THREADS']}\n")
+    photos, fine = work / "photos", True
+    if not photos.exists():
+        make_photos(photos)
+    with _worktree(commits[0]) as old, _worktree(commits[1]) as new, ThreadPoolExecutor(jobs) as pool:
+        for side, tree in (("OLD", old), ("NEW", new)):
+            print(f"{side} {git('-C', str(tree), 'log', '-1', '--format=%h %s')}")
+        print(f"{platform.machine()}, torch {version('torch')}, OMP_NUM_THREADS={os.environ['OMP_NUM_THREADS']}\n")
         print("| experiment | tensors and values saved | values reported | result |\n|---|---|---|---|", flush=True)
-        with ThreadPoolExecutor(jobs) as pool:
-            waiting = [
-                [
-                    pool.submit(
-                        perform, e, folder / side, photos, folder / "work" / side / e.name.replace(" ", "_")
-                    )
-                    for side in ("old", "new")
-                ]
-                for e in chosen
+        waiting = [
+            [
+                pool.submit(perform, e, tree, photos, work / tree.name / e.name.replace(" ", "_"))
+                for tree in (old, new)
             ]
-            for experiment, pair in zip(chosen, waiting, strict=True):
-                line, good = row(experiment, *(future.result() for future in pair))
-                print(line, flush=True)
-                fine &= good
+            for e in chosen
+        ]
+        for experiment, pair in zip(chosen, waiting, strict=True):
+            line, good = row(experiment, *(future.result() for future in pair))
+            print(line, flush=True)
+            fine &= good
     return fine
 
 
 @contextmanager
-def _worktree(commit: str, folder: Path) -> Iterator[str]:
-    """A checkout of a commit in a folder of its own; gives the commit's short name."""
-    git("worktree", "add", "--quiet", "--detach", str(folder), commit)
-    try:
-        yield git("-C", str(folder), "log", "-1", "--format=%h (%s)")
-    finally:
-        git("worktree", "remove", "--force", str(folder))
+def _worktree(commit: str) -> Iterator[Path]:
+    """A checkout of a commit in a temporary folder that has the name of the commit."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / git("rev-parse", "--short=12", f"{commit}^{{commit}}")
+        git("worktree", "add", "--quiet", "--detach", str(folder), commit)
+        try:
+            yield folder
+        finally:
+            git("worktree", "remove", "--force", str(folder))
 
 
 def git(*arguments: str) -> str:

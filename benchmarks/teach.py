@@ -29,6 +29,7 @@ from triphase.app.options import Options
 from triphase.app.scan import scan
 from triphase.app.store.versions import Store
 from triphase.app.teach import recipe_for, teach
+from triphase.budget import Budget
 from triphase.context import Context
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack, views_of
@@ -84,8 +85,8 @@ def taught(folders: list[Path], test: Path, memory: int, learner: str, place: Pa
 
 def asked(model: Model, test: Path) -> float:
     """Accuracy on the test photos of the classes that the model knows, class by class."""
-    photos = scan(test)
-    images, right = photos.images(model.size), []
+    photos = scan(test, model.size, model.context.budget)
+    images, right = photos.images, []
     for row, name in enumerate(photos.names):
         if name in model.names:
             probabilities, _ = model.scores(images.select((photos.labels == row).nonzero().view(-1)))
@@ -103,10 +104,10 @@ def everything(folders: list[Path], test: Path, every: int) -> dict[str, Any]:
     closed = {"slda": SLDA(model_of()), "ranpac": RanPAC(model_of())}
     recipe = Recipe(epochs=4, lr=0.01, csf_lr=0.03, n_mbe=128, augment="flip")
     for index, folder in enumerate(folders, start=1):
-        photos = scan(folder)
+        photos = scan(folder, SIZE, Budget())
         names += [n for n in photos.names if n not in names]
         labels = torch.tensor([names.index(n) for n in photos.names])[photos.labels]
-        images = photos.images(SIZE).select(torch.arange(len(photos)), labels)
+        images = photos.images.select(torch.arange(len(photos)), labels)
         seen.append(images)
         for name, learner in closed.items():
             start = time.perf_counter()
@@ -146,11 +147,11 @@ def model_of(n_classes: int = 0) -> Any:
 
 def tested(learner: Any, test: Path, names: list[str]) -> float:
     """Accuracy of a bare learner."""
-    photos = scan(test)
+    photos = scan(test, SIZE, Budget())
     y = torch.tensor([names.index(n) if n in names else -1 for n in photos.names])[photos.labels]
     rows = (y >= 0).nonzero().view(-1)
     context = Context(latents_folder=test.with_name("latents"))
-    z = latents(learner.model, photos.images(SIZE).select(rows), context=context)
+    z = latents(learner.model, photos.images.select(rows), context=context)
     guess = torch.cat([learner.logits(unpack(part)).argmax(1) for part in z.split(256)])
     return float((guess == y[rows]).float().mean())
 

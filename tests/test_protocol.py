@@ -1,14 +1,17 @@
 """What every closed form and every learner of the app offers beyond `Learner`."""
 
+import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from triphase import NCM, SLDA, TPC, Anchored, Memory, RanPAC
+from triphase import NCM, SLDA, TPC, Anchored, BiC, Memory, RanPAC
 from triphase.data.feature_cache import latents, unpack
-from triphase.learners import ClosedForm, DepthSLDA, QuickLearner, Teachable
+from triphase.errors import InvalidValue
+from triphase.learners import ClosedForm, DepthSLDA, HasDiagnostics, QuickLearner, Teachable
 from triphase.models import SplitClassifier
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
@@ -161,3 +164,25 @@ def test_a_quick_lesson_is_answered_by_the_closed_form_until_it_is_learned_in_fu
     whole.learn(one, FIRST)
     whole.learn(two, REST)
     assert torch.equal(learner.logits(z), whole.logits(z)) and learner.quick_experience == 0
+
+
+@pytest.mark.parametrize("make", [TPC, Anchored, BiC])
+def test_learners_whose_llf_is_frozen_refuse_to_train_it(make: Any) -> None:
+    learner, everything = make(tiny_model(), Memory(12)), replace(FIRST, trainable="all")
+    with pytest.raises(InvalidValue, match="llf.*csf"):
+        learner.check_recipe(everything)
+    before = copy.deepcopy(learner.model.state_dict())
+    with pytest.raises(InvalidValue, match="llf.*csf"):
+        learner.learn(tiny_stream().experiences[0], everything)
+    assert all(torch.equal(before[name], tensor) for name, tensor in learner.model.state_dict().items())
+    learner.learn(tiny_stream().experiences[0], FIRST)
+    assert learner.known == {0, 1}
+
+
+@pytest.mark.parametrize("make", [TPC, Anchored])
+def test_diagnostics_say_how_far_head_rows_overshoot(make: Any) -> None:
+    learner: Any = make(tiny_model(0), Memory(12), s=0.1)
+    reports: HasDiagnostics = learner
+    assert reports.diagnostics() == {}
+    learner.learn(tiny_stream().experiences[0], FIRST)
+    assert learner.diagnostics() == {"peak_sigma_over_s": pytest.approx(1.0)}, "normalised at the end (Eq. 9)"

@@ -17,6 +17,7 @@ from triphase import TPC, FineTune, Memory, Recipe, SplitClassifier, run
 from triphase import state as files
 from triphase.bench.run import Report
 from triphase.bench.run.runner import Event, recorded_threads
+from triphase.checkpoint import Checkpoint
 from triphase.context import Context
 from triphase.data.images import Images
 from triphase.data.streams import Experience, Stream, class_incremental, joint

@@ -21,8 +21,8 @@ from PIL import Image, ImageOps
 from triphase.app import scan as scan_module
 from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.app.scan import scan
+from triphase.budget import Budget
 from triphase.data import images as images_module
-from triphase.data.feature_cache import Budget
 from triphase.data.images import _open as open_image
 from triphase.data.images import decode, decode_sizes
 from triphase.errors import BadData
@@ -404,7 +404,7 @@ import resource, struct, sys
 from pathlib import Path
 from PIL import Image
 from triphase.app.scan import scan
-from triphase.data.feature_cache import Budget
+from triphase.budget import Budget
 root = Path(sys.argv[1])
 Image.new("RGB", (2000, 1500), (9, 99, 199)).save(root / "0.png", compress_level=1)
 content = (root / "0.png").read_bytes()

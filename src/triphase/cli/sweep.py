@@ -27,6 +27,7 @@ from triphase.budget import Budget
 from triphase.cli.board import Board
 from triphase.cli.options import JSON, NAMES, Data, LatentBudget, Set, parse_sets, takes_options
 from triphase.cli.show import percent, print_json
+from triphase.directory_lock import locked
 from triphase.errors import Interrupted, InvalidValue, TriphaseError, few
 
 COMMAND = (sys.executable, "-m", "triphase")
@@ -177,7 +178,7 @@ def _check_data(plan: Plan, data: Path) -> None:
 def _work(plan: Plan, record: Path, extra: Sequence[str], workers: int, *, quiet: bool) -> Standing:
     """Do the plan under the eyes of a person; the record on disk is always up to date."""
     noted = -1
-    with files.locked(record.parent), Board(quiet=quiet) as board:
+    with locked(record.parent), Board(quiet=quiet) as board:
 
         def watch(standing: Standing) -> None:
             nonlocal noted

@@ -7,7 +7,16 @@ from triphase.learners.derpp import DERpp
 from triphase.learners.finetune import FineTune
 from triphase.learners.joint import Joint
 from triphase.learners.ncm import NCM
-from triphase.learners.protocol import ClosedForm, Learner, QuickLearner, Step, Teachable, Tick
+from triphase.learners.protocol import (
+    ChecksRecipe,
+    ClosedForm,
+    HasDiagnostics,
+    Learner,
+    QuickLearner,
+    Step,
+    Teachable,
+    Tick,
+)
 from triphase.learners.ranpac import RanPAC
 from triphase.learners.slda import SLDA
 from triphase.learners.slda_depths import DepthSLDA
@@ -20,10 +29,12 @@ __all__ = [
     "TPC",
     "Anchored",
     "BiC",
+    "ChecksRecipe",
     "ClosedForm",
     "DERpp",
     "DepthSLDA",
     "FineTune",
+    "HasDiagnostics",
     "Joint",
     "Learner",
     "QuickLearner",

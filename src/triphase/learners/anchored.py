@@ -89,6 +89,14 @@ class Anchored:
             self.closed_form.learn(experience, recipe)
             self.quick_experience = experience.index
 
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse what TPC refuses."""
+        self.tpc.check_recipe(recipe)
+
+    def diagnostics(self) -> dict[str, float]:
+        """TPC's."""
+        return self.tpc.diagnostics()
+
     def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
         """The sum of both members' standardised scores; f are the closed form's features of z, if known."""
         closed = self.closed_form.logits(z, f)

@@ -35,7 +35,6 @@ from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier
 from triphase.randomness import generator, keys
 
-LLF_IS_SHARED = "BiC shares llf between the old and the new model: train csf only."
 MILESTONES = (0.3, 0.6, 0.8, 0.9)  # of stage 2, where its learning rate is divided by 10
 BETA_DECAY = 0.1
 
@@ -85,8 +84,7 @@ class BiC:
         held_out = self._hold_out(experience, self._n_val(self.known or new), len(seen))
 
         if loop.begin("start"):
-            if recipe.trainable == "all":
-                raise InvalidValue(LLF_IS_SHARED)
+            self.check_recipe(recipe)
             check_memory(memory, recipe, len(seen))
             model.grow(max(seen) + 1)
             if old:
@@ -121,6 +119,11 @@ class BiC:
         memory.release(self._n_val(seen))
         self.known, self.teacher = seen, None
         loop.finish()
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse a recipe that would train llf."""
+        if recipe.trainable == "all":
+            raise InvalidValue("BiC shares llf between the old and the new model: train csf only.")
 
     def logits(self, z: Tensor) -> Tensor:
         """Scores over the classes seen so far, those of the last experience corrected."""

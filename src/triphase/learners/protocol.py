@@ -136,6 +136,22 @@ class QuickLearner(Protocol):
         """Learn an experience in seconds; `learn` does the rest."""
 
 
+@runtime_checkable
+class ChecksRecipe(Protocol):
+    """A learner that does not take every recipe."""
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse a recipe that it cannot learn with; called before a run and at the start of `learn`."""
+
+
+@runtime_checkable
+class HasDiagnostics(Protocol):
+    """A learner with figures of its own that a log should show."""
+
+    def diagnostics(self) -> dict[str, float]:
+        """Figures by name, as they are now; asked for at the end of an epoch."""
+
+
 def ignore(step: Step) -> None:
     """A tick that does nothing."""
 

@@ -196,6 +196,19 @@ class TPC:
         # Without novel classes Phase I has nothing to move: Algorithm 1 makes it a no-op (SPEC 1.2).
         return 0, epochs_2 + (epochs_1 if self.empty_phase1 == "to_phase2" else 0), epochs_3
 
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse a recipe that would train llf, or with too few epochs for three phases."""
+        if recipe.trainable == "all":
+            raise InvalidValue("TPC freezes llf (Algorithm 1), got trainable='all': use trainable='csf'.")
+        self.epochs(recipe.epochs, novel=True)
+
+    def diagnostics(self) -> dict[str, float]:
+        """How far the standard deviation of a head row overshoots its target s."""
+        if self.model.n_classes == 0:
+            return {}
+        sigma = self.model.head.weight.detach().std(1, correction=0)
+        return {"peak_sigma_over_s": float(sigma.max() / self.s)}
+
     def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
         """Scores over the classes seen so far; f belongs to a closed form, of which TPC has none."""
         return predict(self.model, z, self.known if self.predict_over == "seen" else range(self.model.n_classes))
@@ -267,6 +280,7 @@ class TPC:
 
     def _check(self, recipe: Recipe, seen: frozenset[int]) -> None:
         """Say before training what would fail or disappoint."""
+        self.check_recipe(recipe)
         if self.memory is not None:
             self.memory.check_room(len(seen))
         n_rows = len(seen) if self.bc_scope == "seen" else max(self.model.n_classes, max(seen) + 1)

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from triphase.bench.datasets import parse_numbers
 from triphase.bench.learners import check_options
 from triphase.errors import InvalidValue
-from triphase.learners.bic import LLF_IS_SHARED
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,6 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidValue(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
-        if self.learner == "bic" and self.trainable == "all":
-            raise InvalidValue(LLF_IS_SHARED)
         if self.classes is not None:
             parse_numbers("--classes", self.classes)
         if self.order < 0:

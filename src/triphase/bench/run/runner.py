@@ -27,7 +27,7 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
 from triphase.directory_lock import locked
 from triphase.errors import BadData, Interrupted, InvalidValue, Mismatch
-from triphase.learners.protocol import Learner, Step, blocks_state, evaluating
+from triphase.learners.protocol import HasDiagnostics, Learner, Step, blocks_state, evaluating
 from triphase.stopwatch import PARTS
 
 Event = dict[str, Any]
@@ -157,9 +157,8 @@ class _Run:
             }
             event |= {"epoch": step.epoch, "epochs": step.epochs, "step": step.step, "steps": step.steps}
             event |= {"loss": _finite(step.loss), "lr": step.lr}
-            if last and isinstance(s := self.settings.get("s"), float):  # of TPC: how far its rows overshoot
-                sigma = self.learner.model.head.weight.detach().std(1, correction=0)
-                event |= {"peak_sigma_over_s": _finite(sigma.max() / s)}
+            if last and isinstance(self.learner, HasDiagnostics):
+                event |= {name: _finite(value) for name, value in self.learner.diagnostics().items()}
             self._emit(event, log=last, live=self.report.profile)
             self.drawn_at = now
         if now - self.saved_at >= self.save_every:
@@ -316,7 +315,7 @@ def _describe_memory(learner: Learner) -> dict[str, Any] | None:
     }
 
 
-def _finite(number: Tensor) -> float | None:
+def _finite(number: Tensor | float) -> float | None:
     """A number as JSON knows it."""
     value = float(number)
     return value if math.isfinite(value) else None

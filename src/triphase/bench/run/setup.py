@@ -22,7 +22,7 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, class_incremental, joint, members, per_class, stream
 from triphase.errors import BadData, InvalidValue, TriphaseWarning
-from triphase.learners import TPC, Learner
+from triphase.learners import ChecksRecipe, Learner
 from triphase.models import SplitClassifier, build, lacks_statistics, rebuild_batchnorm
 
 CALIBRATION_IMAGES = 256
@@ -85,9 +85,9 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Cont
         pretrained=benchmark.pretrained,
         context=context,
     )
-    if isinstance(learner, TPC):  # refuse too few epochs here, before a run is begun
+    if isinstance(learner, ChecksRecipe):  # before a run is begun
         for recipe in (first, rest):
-            learner.epochs(recipe.epochs, novel=True)
+            learner.check_recipe(recipe)
     model.accelerate(bfloat16=options.bfloat16, compiled=options.compiled)
     return Setup(learner, source, first, rest, settings, before)
 
