@@ -25,7 +25,6 @@ from triphase.errors import BadData, CorruptState, Interrupted, InvalidValue, Mi
 from triphase.learners import Joint, Learner, Step, Tick
 from triphase.learners import training as loop
 from triphase.models import linear_head
-from triphase.state import Checkpoint
 from triphase.testing import FIRST, REST, tiny_model, tiny_stream
 
 RECIPE = Recipe(epochs=1)

@@ -191,10 +191,10 @@ def test_names_that_are_no_unicode_are_told_not_fatal(tmp_path: Path) -> None:
     broken = picture(tmp_path / "cat" / os.fsdecode(b"caf\xe9.png"))
     assert scan(tmp_path, 8).paths == [broken]
     broken.write_bytes(b"")
-    with pytest.raises(BadData, match="caf\N{REPLACEMENT CHARACTER}.png cannot be read"):
+    with pytest.raises(BadData, match="caf\\\\xe9.png cannot be read"):
         scan(tmp_path, 8)
     picture(tmp_path / os.fsdecode(b"caf\xe9") / "1.png")
-    with pytest.raises(BadData, match="not valid UTF-8. Rename the folder .*caf\N{REPLACEMENT CHARACTER}"):
+    with pytest.raises(BadData, match="not valid UTF-8. Rename the folder .*caf\\\\xe9"):
         scan(tmp_path, 8)
 
 

@@ -10,14 +10,18 @@ TriphaseError
 └── Interrupted (RuntimeError)   stopped on request; what was done is saved
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from triphase.printable import printable
 
 FEW = 5  # things named in one sentence
 
 
 class TriphaseError(Exception):
-    """Root of every error that a user can cause or mend."""
+    """Root of every error that a user can cause or mend; names in its sentence are escaped where it is shown."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InvalidValue(TriphaseError, ValueError):
@@ -49,14 +53,17 @@ class Interrupted(TriphaseError, RuntimeError):
 
 
 class TriphaseWarning(UserWarning):
-    """Something allowed that is likely to disappoint."""
+    """Something allowed that is likely to disappoint; names in it are escaped as in errors."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
-def few(names: Sequence[Any], show: Callable[[Any], str] = str) -> str:
+def few(names: Sequence[object]) -> str:
     """The first names for a sentence, and how many more there are.
 
     >>> few(["a", "b"]), few(list("abcdefgh"))
     ('a, b', 'a, b, c, d, e and 3 more')
     """
     more = f" and {len(names) - FEW:,} more" if len(names) > FEW else ""
-    return ", ".join(map(show, names[:FEW])) + more
+    return ", ".join(map(printable, names[:FEW])) + more

@@ -1,41 +1,54 @@
-"""What a class may be called: the same at every door."""
+"""What a class may be called: one rule for folders, `rename` and labels of programs."""
 
 import unicodedata
 
 from triphase.errors import InvalidValue
+from triphase.printable import printable
 
 UNKNOWN = "unknown"  # what predict answers for images unlike anything taught
-NO_SIGNS = ("Cc", "Zl", "Zp")  # control characters and breaks; not Cf, which joins letters and emoji
+MAX_BYTES = 255  # of the name of a folder
 
 
 def class_name(text: str) -> str:
-    """The name as it is kept, or an error that says why it can be none.
+    """The name as it is kept, or an error that says why a class cannot have it.
+
+    A class is taught from a folder of its name, so a name that no folder can have, or that cannot be typed from
+    what is seen, is refused.
 
     >>> class_name("cafe\\N{COMBINING ACUTE ACCENT}") == "caf\\N{LATIN SMALL LETTER E WITH ACUTE}"
     True
     """
-    name = spelled(text)
+    name = normalized(text)
     if (reason := _fault(name)) is not None:
-        raise InvalidValue(f"A class cannot be called {name!r}: {reason}.")
+        raise InvalidValue(f"A class cannot be called {_shortened(name)}: {reason}.")
     return name
 
 
-def spelled(text: str) -> str:
-    """A name in the spelling in which names are kept; macOS stores accents apart from their letters."""
+def normalized(text: str) -> str:
+    """A name in Unicode's composed form (NFC), in which names are kept; macOS stores accents decomposed."""
     return unicodedata.normalize("NFC", text)
+
+
+def _shortened(name: str) -> str:
+    shown = printable(name)
+    return f"'{shown}'" if len(shown) <= 80 else f"'{shown[:77]}...'"
 
 
 def _fault(name: str) -> str | None:
     try:
-        name.encode()
+        n_bytes = len(name.encode())
     except UnicodeEncodeError:
         return "that is not valid UTF-8"
-    if not any(sign.isprintable() and not sign.isspace() for sign in name):
+    if not any(sign.isprintable() and not sign.isspace() and printable(sign) == sign for sign in name):
         return "nothing of it can be seen"
-    if any(unicodedata.category(sign) in NO_SIGNS for sign in name):
-        return "it holds characters that cannot be printed"
+    if printable(name) != name:
+        return "it holds characters that cannot be seen, which are written here with a backslash"
     if "/" in name:
         return "no folder can have a / in its name"
+    if name.startswith("."):
+        return "folders whose names begin with a dot are hidden and never scanned"
+    if n_bytes > MAX_BYTES:
+        return f"it has {n_bytes} bytes in UTF-8, and the name of a folder at most {MAX_BYTES}"
     if unicodedata.normalize("NFKC", name).strip().casefold() == UNKNOWN:
         return "that is the answer for images unlike any class"
     return None

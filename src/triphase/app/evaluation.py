@@ -109,10 +109,9 @@ def evaluate(model: Model, lesson: Lesson, baseline: Baseline, max_drop: float) 
     """Compare a model that has learned a lesson with the baseline taken before it."""
     known = range(baseline.n_classes)
     logits = model.logits_of(baseline.ids, lambda rows: model.latents_of(baseline.stored[rows]))
-    nothing = torch.empty(0, dtype=torch.bool)
-    verdict = guard(nothing, nothing, nothing.long(), max_drop)
-    if len(known) > 1 and len(baseline.y):
-        verdict = guard(baseline.correct, correct_among(logits, baseline.y, known), baseline.y, max_drop)
+    n = len(baseline.y) if len(known) > 1 else 0  # one class alone cannot be confused with another
+    after = correct_among(logits[:n], baseline.y[:n], known)
+    verdict = guard(baseline.correct[:n], after, baseline.y[:n], max_drop)
     confusions = confused_with_new(logits, baseline.y, known)
     return Evaluation(
         classes=_class_results(model, lesson, baseline),

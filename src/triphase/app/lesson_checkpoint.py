@@ -67,7 +67,7 @@ class LessonCheckpoint:
         """How many threads an interrupted lesson of a model directory runs with."""
         try:
             threads = files.read_json(path / "work" / "lesson.json")["threads"]
-        except (TriphaseError, KeyError, TypeError):
+        except (TriphaseError, OSError, KeyError, TypeError):
             return None
         return threads if isinstance(threads, int) and 0 < threads <= 1024 else None
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from triphase.app import removal
-from triphase.app.class_names import class_name, spelled
+from triphase.app.class_names import class_name, normalized
 from triphase.app.model import Model, no_such_class
 from triphase.app.predictor import Predictor
 from triphase.app.publishing import version_state
@@ -19,8 +19,9 @@ from triphase.app.scan import Watch, find_taught, scan
 from triphase.app.store.files import Info, Version
 from triphase.app.store.versions import Store
 from triphase.context import Context
-from triphase.data.images import Images, printable
+from triphase.data.images import Images
 from triphase.errors import BadData, InvalidValue, Mismatch
+from triphase.printable import printable
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,7 @@ class ClassCount:
 def open_store(path: Path) -> Store:
     """The directory of a model that is there; a mistyped path leaves nothing behind."""
     store = Store(path)
-    if not store.exists:
-        raise BadData(f"{printable(path)} holds no model; teach one with: triphase teach {printable(path)} PHOTOS")
+    store.version()
     return store
 
 
@@ -104,7 +104,7 @@ def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch =
 
 def rename(path: Path, old: str, new: str) -> Version:
     """Give a class another name; a new version, which `undo` takes back."""
-    old, new = spelled(old), class_name(new)
+    old, new = normalized(old), class_name(new)
     with _changing(path) as (store, model, version):
         if old not in model.names:
             raise no_such_class(model.names, old)
@@ -117,7 +117,7 @@ def rename(path: Path, old: str, new: str) -> Version:
 
 def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
     """Take a class out of the version in use, or with `everywhere` out of every version and the history."""
-    name = spelled(name)
+    name = normalized(name)
     with _changing(path) as (store, model, version):
         if name not in model.names:
             if everywhere and _ever(store, name):

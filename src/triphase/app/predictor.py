@@ -20,6 +20,7 @@ from triphase.errors import BadData, CorruptState
 from triphase.models import build
 from triphase.models.folding import fold_layout_, folded
 from triphase.models.inference import Ensemble, ensemble_state, load_ensemble
+from triphase.printable import printable
 
 if TYPE_CHECKING:
     from triphase.app.model import Model
@@ -98,6 +99,10 @@ def predict_files(path: Path, files: Sequence[Path]) -> list[Answer | str]:
     answers: list[Answer | str] = []
 
     def decoded(file: Path) -> Tensor | str:
+        if file.is_dir():
+            return f"{printable(file)} is a folder; give the photos in it, such as {printable(file)}/*.jpg"
+        if not file.is_file():
+            return f"There is no file {printable(file)}; check the spelling."
         try:
             return decode(file, predictor.size)
         except BadData as error:

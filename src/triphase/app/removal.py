@@ -12,7 +12,8 @@ import torch
 from triphase.app import ood
 from triphase.app.learning import calibrate
 from triphase.app.model import Model
-from triphase.data.feature_cache import latents
+from triphase.app.ood import Moments
+from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
 from triphase.data.memory import TRAIN
 from triphase.learners.anchored import evenly_spaced
@@ -69,7 +70,11 @@ def _drop_class(model: Model, name: str) -> None:
     if model.memory is not None:
         model.memory.forget(dropped)
     model.learner.drop_class(dropped)
-    if model.learner.closed_form is not None:
+    kept = [label for label in stays if not model.calibration.moments or label < len(model.calibration.moments[0].n)]
+    moments = tuple(Moments(**{key: part[kept] for key, part in vars(m).items()}) for m in model.calibration.moments)
+    model.calibration = replace(model.calibration, moments=moments)
+    closed = model.learner.closed_form
+    if closed is not None and closed.has_covariance:
         _reestimate_covariance(model)
 
 
@@ -92,4 +97,5 @@ def _rescale(model: Model) -> None:
     """Fit the scales of the members' scores anew: without a class they are spread differently."""
     slots = model.memory.slots(TRAIN) if model.memory is not None else torch.empty(0, dtype=torch.long)
     if len(slots):
-        model.learner.rescale(model.latents_of(model.stored(slots[evenly_spaced(len(slots))])).float())
+        sample = model.latents_of(model.stored(slots[evenly_spaced(len(slots))]))
+        model.learner.rescale(unpack(sample.float()))

@@ -15,7 +15,7 @@ from torch import Tensor
 from triphase.app.class_names import class_name
 from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.budget import Budget
-from triphase.data.images import DECODE_THREADS, Images, decode_sizes, printable
+from triphase.data.images import DECODE_THREADS, Images, decode_sizes
 from triphase.data.sources.folder import class_folders, images_below, layout
 from triphase.data.sources.listing import file_digest, ids_from
 from triphase.errors import BadData, InvalidValue, few
@@ -133,9 +133,9 @@ def find_taught(
     listed: list[_File] = []
     for place in places:
         if not place.exists():
-            raise BadData(f"There is no file or folder {printable(place)}; check the spelling.")
+            raise BadData(f"There is no file or folder {place}; check the spelling.")
         if not place.is_dir() and not place.is_file():  # reading a pipe might never end
-            raise BadData(f"{printable(place)} is neither a file nor a folder; give photos, or folders of them.")
+            raise BadData(f"{place} is neither a file nor a folder; give photos, or folders of them.")
         paths = images_below(place)[0] if place.is_dir() else [place]
         listed += [_File("", path) for path in paths]
     with ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="decode") as pool:
@@ -161,16 +161,16 @@ def _list(root: Path) -> tuple[list[_File], list[str]]:
         images, others = images_below(root / folder)
         files += [_File(name, path) for path in images]
         if not images:
-            also = f" ({len(others)} other files, such as {printable(others[0])})" if others else ""
+            also = f" ({len(others)} other files, such as {others[0]})" if others else ""
             remarks.append(f"Folder {name} holds no photo{also}.")
         first = {path.relative_to(root / folder).parts[0] for path in images}
         if len(first) > 1 and not any(path.parent == root / folder for path in images):
-            inner[folder] = sorted(printable(Path(part)) for part in first)
+            inner[folder] = sorted(first)
     if inner and len(inner) == len(folders):
         folder, parts = next(iter(inner.items()))
         remarks.append(
             f"The photos in all subfolders of {folder} ({few(parts)}) "
-            f"count as class {folder}. If those are the classes, give {printable(root / folder)} instead."
+            f"count as class {folder}. If those are the classes, give {root / folder} instead."
         )
     return files, remarks
 
@@ -181,7 +181,7 @@ def _class_of(folder: Path) -> str:
         return class_name(folder.name)
     except InvalidValue as error:
         raise BadData(
-            f"{error} Rename the folder {printable(folder)}, or take it away if its photos belong to no class."
+            f"{error} Rename the folder {folder}, or take it away if its photos belong to no class."
         ) from None
 
 
@@ -203,7 +203,7 @@ def _hash_all(pool: ThreadPoolExecutor, files: Sequence[_File], watch: Watch) ->
             stamp = _stamp(file.path)
             return file._replace(id=int(ids_from([file_digest(file.path)])), stamp=stamp)
         except OSError as error:
-            fault = f"{printable(file.path)} cannot be read ({error.strerror}); allow reading it, or remove it."
+            fault = f"{file.path} cannot be read ({error.strerror}); allow reading it, or remove it."
             return file._replace(fault=fault)
 
     return [file for chunk in _in_chunks(pool, hash_one, files, "scan", watch) for file in chunk]
@@ -222,7 +222,7 @@ def _decode_all(
         try:
             thumbnail, square = decode_sizes(path, (HASH_SIZE, size))
             if _stamp(path) != files[row].stamp:
-                raise BadData(f"{printable(path)} was changed while the photos were read; run the command again.")
+                raise BadData(f"{path} was changed while the photos were read; run the command again.")
         except (BadData, OSError) as error:
             faults[files[row].id] = str(error)
             return None
@@ -249,11 +249,11 @@ def _readable(files: Sequence[_File], root: Path, skip_bad: bool) -> list[_File]
     """The files without a fault; if there are others, they must be skipped on purpose."""
     bad = [file for file in files if file.fault]
     if bad and not skip_bad:
-        more = f" {len(bad)} in all: {few([printable(file.path) for file in bad])}." if len(bad) > 1 else ""
+        more = f" {len(bad)} in all: {few([file.path for file in bad])}." if len(bad) > 1 else ""
         raise BadData(f"{bad[0].fault}{more} To go on without, use --skip-bad.")
     good = [file for file in files if not file.fault]
     if not good:
-        raise BadData(f"No folder in {printable(root)} holds a photo that can be read; {layout(root)}.")
+        raise BadData(f"No folder in {root} holds a photo that can be read; {layout(root)}.")
     return good
 
 
@@ -264,7 +264,7 @@ def _distinct(files: Sequence[_File]) -> list[_File]:
         other = first.setdefault(file.id, file)
         if other.name != file.name:
             raise BadData(
-                f"{printable(other.path)} and {printable(file.path)} are the same photo in two classes, "
+                f"{other.path} and {file.path} are the same photo in two classes, "
                 f"{other.name} and {file.name}; remove it from one of them."
             )
     return list(first.values())

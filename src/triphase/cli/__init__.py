@@ -8,14 +8,14 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
 
 from triphase import __version__
-from triphase.data.images import printable
+from triphase.cli.usage import PrintableUsage
 from triphase.errors import TriphaseError, TriphaseWarning
+from triphase.printable import printable
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WRONG_USAGE = 2
@@ -41,6 +41,7 @@ COMMANDS = {
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The commands that these arguments need: one if it is named, all of them for help."""
     app = typer.Typer(
+        cls=PrintableUsage,
         help="Continual learning that people use: teach an image classifier new classes, and keep the old.",
         no_args_is_help=True,
         add_completion=False,
@@ -84,7 +85,7 @@ def main() -> None:
     except OSError as error:  # a file that may not be read, a disk that is full
         if isinstance(error, BrokenPipeError) or (error.filename is None and error.errno not in DISK_FULL):
             raise
-        where = "" if error.filename is None else f"{printable(Path(os.fsdecode(error.filename)))}: "
+        where = "" if error.filename is None else f"{printable(os.fsdecode(error.filename))}: "
         _fail(f"{where}{error.strerror}.")
     except SystemExit as end:
         if end.code == WRONG_USAGE and "--json" in sys.argv:

@@ -17,10 +17,13 @@ from triphase.bench.run.options import RunOptions
 from triphase.bench.run.runner import recorded_threads
 from triphase.bench.run.setup import prepare
 from triphase.budget import Budget
-from triphase.cli.options import JSON, NAMES, Data, LatentBudget, Set, parse_sets, takes_options
+from triphase.cli.arguments import JSON
+from triphase.cli.options import NAMES, Data, LatentBudget, Set, parse_sets, takes_options
+from triphase.cli.printing import percent, print_json
 from triphase.cli.report import report
-from triphase.cli.show import Show, percent, print_json
+from triphase.cli.show import Show
 from triphase.cli.sweep import ablate, sweep
+from triphase.cli.tables import cell
 from triphase.context import Context
 
 bench = typer.Typer(help="Benchmarks for continual learning.", no_args_is_help=True)
@@ -137,7 +140,7 @@ def _print(directory: Path, done: Report) -> None:
     table.add_row("training time", f"{done.train_seconds:.1f} s ({phases})")
     parts = ", ".join(f"{part} {100 * share:.0f} %" for part, share in done.profile["shares"].items())
     table.add_row("speed", f"{done.profile['images_per_second']:,.0f} images/s ({parts})")
-    table.add_row("run", str(directory))
+    table.add_row("run", cell(directory))
     Console().print(table, highlight=False)
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from triphase.bench.sweep.scheduler import Standing
 from triphase.cli.display import Display
-from triphase.cli.show import percent
+from triphase.cli.printing import percent
 
 BAR = 24
 

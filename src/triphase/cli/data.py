@@ -1,6 +1,5 @@
 """triphase data: where datasets come from, and whether what is there is complete."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +11,12 @@ from rich.console import Console
 from rich.text import Text
 
 from triphase.bench.benchmarks import BENCHMARKS
-from triphase.cli.options import JSON
-from triphase.cli.show import print_json
-from triphase.data.images import printable
+from triphase.cli.arguments import JSON
+from triphase.cli.printing import print_json
 from triphase.data.sources.inventory import Inventory, Tick
 from triphase.data.sources.overview import check_readable, overview
 from triphase.data.sources.weights import inventory as weights_inventory
+from triphase.printable import printable
 
 DEFAULT = Path("data")
 PATIENCE = 2.0  # seconds before progress is shown
@@ -67,8 +66,7 @@ def _print(console: Console, inventory: Inventory) -> None:
     console.print(f"  expected  {about.layout}")
     console.print(f"  found     {', '.join(map(str, inventory.counts)) or 'not known'}")
     for problem in inventory.problems:
-        readable = os.fsencode(problem).decode(errors="replace")  # paths in it may be no UTF-8
-        console.print(f"  problem   {readable}")
+        console.print(f"  problem   {printable(problem)}")
 
 
 @contextmanager

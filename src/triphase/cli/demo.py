@@ -13,8 +13,9 @@ from triphase.bench.benchmarks import find
 from triphase.bench.run import Report, run
 from triphase.bench.run.options import RunOptions
 from triphase.bench.run.setup import prepare
-from triphase.cli.options import JSON
-from triphase.cli.show import Show, percent, print_json
+from triphase.cli.arguments import JSON
+from triphase.cli.printing import percent, print_json, say
+from triphase.cli.show import Show
 
 TITLE = "Digits in 5 experiences of 2 classes, memory of 100 images"
 
@@ -55,6 +56,5 @@ def demo(
         table.add_column(name, justify="right")
     for row in rows(reports):
         table.add_row(row["learner"], percent(row["amca"]), percent(row["final"]), f"{row['seconds']:.1f} s")
-    console = Console()
-    console.print(table)
-    console.print(f"The curves are in {page}", highlight=False, soft_wrap=True)
+    Console().print(table)
+    say(f"The curves are in {page}")

@@ -9,6 +9,8 @@ from typing import TypeVar
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from triphase.printable import printable
+
 Self = TypeVar("Self", bound="Display")
 
 
@@ -24,8 +26,8 @@ class Display(ABC):
         """How things stand."""
 
     def tell(self, line: str) -> None:
-        """Print a line for good, in which names stay as they are."""
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        """Print a line for good; names in it are escaped, and their brackets are no markup."""
+        self.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
     def __enter__(self: Self) -> Self:
         if self.console.is_terminal:

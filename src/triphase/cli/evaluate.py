@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from rich.console import Console
-from rich.text import Text
 
 from triphase.app import manage
 from triphase.cli.arguments import JSON, ModelFolder, PhotoFolder, SkipBad
 from triphase.cli.printing import count, percent, print_json, say
 from triphase.cli.progress import Progress
-from triphase.cli.tables import plain_table, print_skipped
-from triphase.data.images import printable
+from triphase.cli.tables import cell, plain_table, print_skipped
 
 
 def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
@@ -27,8 +25,8 @@ def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False,
         if name in result.per_class:
             row = result.confusion[label]
             wrong = max((n, other) for other, n in enumerate(row) if other != label) if len(row) > 1 else (0, 0)
-            other = f"{printable(result.classes[wrong[1]])} ({wrong[0]})" if wrong[0] else ""
-            table.add_row(Text(printable(name)), f"{sum(row):,}", percent(result.per_class[name]), Text(other))
+            other = f"{result.classes[wrong[1]]} ({wrong[0]})" if wrong[0] else ""
+            table.add_row(cell(name), f"{sum(row):,}", percent(result.per_class[name]), cell(other))
     Console().print(table)
     say(f"Right: {percent(result.accuracy)} of {count(result.images, 'photo')}.")
     say(f"{percent(result.unknown_rate)} would be answered with unknown.")

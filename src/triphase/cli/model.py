@@ -12,14 +12,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from triphase.app import manage
 from triphase.app.store.files import Version
 from triphase.cli.arguments import JSON, ModelFolder, SkipBad
 from triphase.cli.printing import count, percent, print_json, say
 from triphase.cli.progress import Progress
-from triphase.cli.tables import plain_table
+from triphase.cli.tables import cell, plain_table
 from triphase.errors import BadData, few
 
 NEVER_UNKNOWN = "no answer is unknown until there is a lesson again"
@@ -46,7 +45,7 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     info, memory = version.info, version.info["memory"]
     table = Table.grid(padding=(0, 2))
     table.add_row("version", f"{version.number} of {_when(version.created)}, {len(document['versions'])} kept")
-    table.add_row("classes", Text(f"{len(info['classes'])}: {few(info['classes'])}"))
+    table.add_row("classes", cell(f"{len(info['classes'])}: {few(info['classes'])}"))
     table.add_row("taught", f"{count(info['taught'], 'photo')} in {count(info['lessons'], 'lesson')}")
     table.add_row("learner", f"{info['learner']}, on {info['backbone']} at {info['image_size']} pixels")
     table.add_row("memory", _memory(info["replay"], memory))
@@ -76,7 +75,7 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
         table.add_row(
             str(event["version"]),
             _when(event["time"]),
-            Text(_what(event)),
+            cell(_what(event)),
             f"{event['images']:,}" if "images" in event else "",
             percent(event["before"]) if event.get("before") is not None else "",
             percent(event["after"]) if event.get("after") is not None else "",
@@ -93,7 +92,7 @@ def classes(model: ModelFolder, as_json: JSON = False) -> None:
         return
     table = plain_table("class", "photos taught", "remembered", "held out")
     for c in counts:
-        table.add_row(Text(c.name), f"{c.taught:,}", f"{c.stored:,}", f"{c.exemplars:,}")
+        table.add_row(cell(c.name), f"{c.taught:,}", f"{c.stored:,}", f"{c.exemplars:,}")
     Console().print(table)
 
 

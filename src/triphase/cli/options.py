@@ -15,7 +15,6 @@ from triphase.bench.learners import LEARNERS
 from triphase.bench.run.options import RunOptions
 from triphase.errors import InvalidValue
 
-JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Data = Annotated[Path, typer.Option(envvar="TRIPHASE_DATA", help="Folder of the datasets.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the learner, e.g. t=0.3.")]
 LatentBudget = Annotated[

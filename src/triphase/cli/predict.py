@@ -13,7 +13,7 @@ import typer
 from triphase.app.predictor import Answer, predict_files
 from triphase.cli.arguments import JSON, ModelFolder
 from triphase.cli.printing import percent, print_json, print_rows
-from triphase.data.images import printable
+from triphase.printable import printable
 
 
 def predict(

@@ -4,6 +4,8 @@ import json
 import sys
 from collections.abc import Sequence
 
+from triphase.printable import printable
+
 
 def print_json(document: object) -> None:
     """One document on stdout and nothing else."""
@@ -11,15 +13,16 @@ def print_json(document: object) -> None:
 
 
 def print_rows(rows: Sequence[Sequence[str]]) -> None:
-    """Rows of a table without head, in columns two spaces apart; names in it are escaped already."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+    """Rows of a table without head, in columns two spaces apart, names in it escaped."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def say(line: str) -> None:
-    """A sentence for people on stdout."""
-    print(line)
+    """A sentence for people on stdout, names in it escaped."""
+    print(printable(line))
 
 
 def percent(value: float | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from triphase.cli.display import Display
+from triphase.cli.printing import count
 from triphase.cli.show import bar
 
 PHASES = {
@@ -42,7 +43,7 @@ class Progress(Display):
             self.tell(f"{count(event['images'], 'photo')} moved to another class.")
         elif kind == "resumed":
             self.tell("Continuing the lesson that was interrupted.")
-        elif kind == "glanced":
+        elif kind == "taught_quick":
             self.tell(f"Version {event['version']} is in use already; it will be improved now.")
 
     def _enter(self, stage: str, share: float, detail: str) -> None:
@@ -54,12 +55,3 @@ class Progress(Display):
         if not self._stage:
             return Text("Preparing", style="dim")
         return Text.assemble((f"{self._stage:<34}", "bold"), f" {bar(self._share)} ", (self._detail, "dim"))
-
-
-def count(n: int, what: str) -> str:
-    """A number of things as people say it.
-
-    >>> count(1, "photo"), count(2000, "photo"), count(2, "class")
-    ('1 photo', '2,000 photos', '2 classes')
-    """
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}{'es' if what.endswith('s') else 's'}"

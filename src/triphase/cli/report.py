@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triphase.cli.options import JSON
-from triphase.cli.show import print_json
+from triphase.cli.arguments import JSON
+from triphase.cli.printing import print_json, say
+from triphase.printable import printable
 
 
 def report(
@@ -31,8 +32,8 @@ def report(
         for name in ("", *table.header[1:]):
             shown.add_column(name)
         for row in table.rows:
-            shown.add_row(*(Text(cell.text, "bold" if cell.best else "") for cell in row))
+            shown.add_row(*(Text(printable(cell.text), "bold" if cell.best else "") for cell in row))
         console.print(shown, highlight=False)
     for note in written.notes:
-        console.print(f"- {note}", highlight=False, markup=False)
-    console.print(f"The page is {written.page}", highlight=False, soft_wrap=True)
+        say(f"- {note}")
+    say(f"The page is {written.page}")

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from triphase.cli.display import Display
+from triphase.cli.printing import percent
+from triphase.cli.tables import cell
+from triphase.printable import printable
 
 BAR = 24
-
-
-def print_json(document: object) -> None:
-    """One document on stdout and nothing else."""
-    sys.stdout.write(json.dumps(document, indent=1) + "\n")
-
-
-def say(line: str) -> None:
-    """A line for people on stdout, in which names stay as they are: brackets are no markup, numbers no colour."""
-    Console().print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def percent(value: float | None) -> str:
-    """An accuracy as people read it.
-
-    >>> percent(0.9876), percent(None)
-    ('98.8 %', '–')
-    """
-    return "–" if value is None else f"{100 * value:.1f} %"
 
 
 class Show(Display):
@@ -67,7 +49,7 @@ class Show(Display):
         head = Text.assemble(
             (self.title, "bold"),
             f"  experience {begin['experience']}/{begin['of']}, {begin['images']} images: ",
-            (", ".join(begin["classes"][:8]) + (" …" if len(begin["classes"]) > 8 else ""), "cyan"),
+            (", ".join(map(printable, begin["classes"][:8])) + (" …" if len(begin["classes"]) > 8 else ""), "cyan"),
         )
         if not event:
             return Group(head, Text("  preparing", style="dim"))
@@ -85,7 +67,7 @@ class Show(Display):
         for name, value in list(self._accuracy.items())[-20:]:
             if value is not None:
                 colour = "green" if value > 0.8 else "yellow" if value > 0.5 else "red"
-                table.add_row(f"  {name[:18]:<10}", Text(bar(value), style=colour), percent(value))
+                table.add_row(cell(f"  {name[:18]:<10}"), Text(bar(value), style=colour), percent(value))
         return table
 
 

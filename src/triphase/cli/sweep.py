@@ -24,9 +24,10 @@ from triphase.bench.sweep.ablation import Ablation, Which, chosen_lr
 from triphase.bench.sweep.grid import Search, Sweep
 from triphase.bench.sweep.scheduler import Plan, Standing, check_options, check_stream, work
 from triphase.budget import Budget
+from triphase.cli.arguments import JSON
 from triphase.cli.board import Board
-from triphase.cli.options import JSON, NAMES, Data, LatentBudget, Set, parse_sets, takes_options
-from triphase.cli.show import percent, print_json
+from triphase.cli.options import NAMES, Data, LatentBudget, Set, parse_sets, takes_options
+from triphase.cli.printing import percent, print_json
 from triphase.directory_lock import locked
 from triphase.errors import Interrupted, InvalidValue, TriphaseError, few
 

@@ -1,9 +1,11 @@
 """Tables for people, drawn by rich."""
 
 from rich.table import Table
+from rich.text import Text
 
 from triphase.cli.printing import count, say
 from triphase.errors import FEW
+from triphase.printable import printable
 
 TEXT_COLUMNS = ("class", "what", "when", "most often taken for", "")
 
@@ -15,6 +17,11 @@ def plain_table(*columns: str) -> Table:
         justify = "left" if name in TEXT_COLUMNS else "right"
         table.add_column(name, justify=justify, no_wrap=name in ("when", "version"))  # type: ignore[arg-type]
     return table
+
+
+def cell(text: object) -> Text:
+    """A name or a sentence for a table, escaped."""
+    return Text(printable(text))
 
 
 def print_skipped(skipped: list[str]) -> None:

@@ -10,7 +10,6 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.options import LEARNERS, ModelOptions, parse_memory
@@ -21,7 +20,7 @@ from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
 from triphase.cli.printing import count, percent, print_json, say
 from triphase.cli.progress import Progress
-from triphase.cli.tables import print_skipped
+from triphase.cli.tables import cell, print_skipped
 from triphase.errors import Interrupted, few
 
 NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}
@@ -123,7 +122,7 @@ def _print_plan(found: Plan) -> None:
     table.add_column("class")
     table.add_column("photos to learn", justify="right")
     for name, n in found.counts.items():
-        table.add_row(Text(name), f"{n:,}{' (new)' if name in found.new_classes else ''}")
+        table.add_row(cell(name), f"{n:,}{' (new)' if name in found.new_classes else ''}")
     if found.counts:
         Console().print(table)
     known, moved = found.n_known_already, found.n_corrected
@@ -147,7 +146,7 @@ def _print_outcome(outcome: Outcome) -> None:
     for line in outcome.classes:
         before = "new" if line.new else _checked(line.before)
         held = f"{line.exemplars} held out" if line.exemplars else ""
-        table.add_row(Text(line.name), f"{line.images:,}", before, _checked(line.after), held)
+        table.add_row(cell(line.name), f"{line.images:,}", before, _checked(line.after), held)
     if outcome.classes:
         Console().print(table)
     if outcome.learned:

@@ -164,7 +164,7 @@ def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
             remedy = "save a smaller copy, or a JPEG that is not progressive"
         else:
             remedy = "export it as JPEG" if path.suffix.lower() in FOREIGN_SUFFIXES else "mend or remove it"
-        raise BadData(f"{printable(path)} cannot be read as an image ({error}); {remedy}.") from error
+        raise BadData(f"{path} cannot be read as an image ({error}); {remedy}.") from error
 
 
 def square(image: Image.Image, size: int) -> Tensor:
@@ -193,11 +193,6 @@ def squares(image: Image.Image, sizes: Sequence[int]) -> list[Tensor]:
             small = small.transpose(turn)
         scaled.append(torch.from_numpy(np.array(small.convert("RGB"))).permute(2, 0, 1).contiguous())
     return scaled
-
-
-def printable(path: Path) -> str:
-    """A path for a message: bytes that are no UTF-8 would make printing fail."""
-    return os.fsencode(path).decode(errors="replace")
 
 
 def _open(path: Path) -> Image.Image:

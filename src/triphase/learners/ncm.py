@@ -42,6 +42,11 @@ class NCM:
         self.counts = torch.zeros(model.n_classes)
 
     @property
+    def has_covariance(self) -> bool:
+        """The classes share nothing."""
+        return False
+
+    @property
     def closed_form(self) -> NCM:
         """Itself: every answer is in closed form."""
         return self

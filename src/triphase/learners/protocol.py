@@ -76,6 +76,10 @@ class ClosedForm(Protocol):
     def n_features(self) -> int:
         """D; before the first features, the most that it can be."""
 
+    @property
+    def has_covariance(self) -> bool:
+        """Whether the classes share a covariance, which `reestimate` estimates anew."""
+
     def features(self, z: Tensor) -> Tensor:
         """(n, D): features of latents z."""
 

@@ -70,6 +70,11 @@ class SLDA:
         return len(self.products) or self.feature_model.n_features
 
     @property
+    def has_covariance(self) -> bool:
+        """The classes share Sigma."""
+        return True
+
+    @property
     def means(self) -> Tensor:
         """(n_classes, D)"""
         return self.sums / self.counts.clamp(min=1).unsqueeze(1)

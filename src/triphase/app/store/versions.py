@@ -22,6 +22,7 @@ from triphase.app.store.checksums import json_copy
 from triphase.app.store.files import Current, Directory, Event, Info, Part, Version
 from triphase.directory_lock import locked
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, TriphaseError
+from triphase.printable import printable
 from triphase.state import State
 
 Transform = Callable[[State, Info], tuple[Mapping[str, Any], Mapping[str, Any]] | None]
@@ -77,7 +78,8 @@ class Store:
         if number is None:
             version = self.current()
             if version is None:
-                raise BadData(f"There is no model in {self.path}; teach it something first.")
+                where = printable(self.path)
+                raise BadData(f"{where} holds no model; teach one with: triphase teach {where} PHOTOS")
             return version
         if number not in (kept := self.version_numbers()):
             listed = ", ".join(map(str, kept)) or "none"

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from triphase.data.images import Images
-from triphase.data.sources.inventory import About, Count, Inventory, Tick, few, still_packed
+from triphase.data.sources.inventory import About, Count, Inventory, Tick, still_packed
 from triphase.data.sources.plain_pickle import read_plain, text
-from triphase.errors import BadData
+from triphase.errors import BadData, few
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar.html"
 COUNTS = {"train": 50_000, "test": 10_000}

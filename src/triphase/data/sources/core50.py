@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from triphase.data.images import Images
-from triphase.data.sources.inventory import About, Count, Inventory, Tick, few, still_packed
+from triphase.data.sources.inventory import About, Count, Inventory, Tick, still_packed
 from triphase.data.sources.listing import Listed, listdir, path_ids
-from triphase.errors import BadData
+from triphase.errors import BadData, few
 from triphase.randomness import generator
 
 PAGE = "https://vlomonaco.github.io/core50/"

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import torch
 
-from triphase.data.images import Images, check_size, decode, decode_pool, image_suffixes, is_picture, printable
-from triphase.data.sources.inventory import About, Count, Inventory, Tick, few
+from triphase.data.images import Images, check_size, decode, decode_pool, image_suffixes, is_picture
+from triphase.data.sources.inventory import About, Count, Inventory, Tick
 from triphase.data.sources.listing import file_digest, ids_from, listdir
-from triphase.errors import BadData
+from triphase.errors import BadData, few
 
 ABOUT = About(
     "folder",
@@ -81,22 +81,22 @@ def inventory(data: Path, tick: Tick, taken: Collection[str] = ()) -> Inventory:
 
 def layout(root: Path) -> str:
     """What to do with photos that lie elsewhere."""
-    return f"put the images of each class into a folder of its own, such as {printable(root)}/cat/1.jpg"
+    return f"put the images of each class into a folder of its own, such as {root}/cat/1.jpg"
 
 
 def class_folders(root: Path) -> list[str]:
     """The names of the class folders, sorted."""
     if not root.exists():
-        raise BadData(f"There is no folder {printable(root)}; check the spelling.")
+        raise BadData(f"There is no folder {root}; check the spelling.")
     if not root.is_dir():
-        raise BadData(f"{printable(root)} is a file; give the folder that contains the class folders.")
+        raise BadData(f"{root} is a file; give the folder that contains the class folders.")
     names = listdir(root)
     loose = [root / name for name in names if _is_image(root / name)]
     if loose:
-        raise BadData(f"{printable(loose[0])} ({len(loose)} in all) is not in a class folder; {layout(root)}.")
+        raise BadData(f"{loose[0]} ({len(loose)} in all) is not in a class folder; {layout(root)}.")
     classes = [name for name in names if (root / name).is_dir()]
     if not classes:
-        raise BadData(f"{printable(root)} has no class folders; {layout(root)}.")
+        raise BadData(f"{root} has no class folders; {layout(root)}.")
     return classes
 
 
@@ -109,7 +109,7 @@ def images_below(start: Path) -> tuple[list[Path], list[Path]]:
         files = _files_below(start)
         images = [path for path in files if _is_image(path)]
     except OSError as error:
-        raise BadData(f"{printable(start)} cannot be listed ({error}); allow reading it.") from error
+        raise BadData(f"{start} cannot be listed ({error}); allow reading it.") from error
     return images, sorted(set(files) - set(images))
 
 

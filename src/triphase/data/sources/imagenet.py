@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 
 from triphase.data.images import Images
-from triphase.data.sources.inventory import About, Count, Inventory, Tick, few, still_packed
+from triphase.data.sources.inventory import About, Count, Inventory, Tick, still_packed
 from triphase.data.sources.listing import Listed, listdir, path_ids
-from triphase.errors import BadData
+from triphase.errors import BadData, few
 
 URL = "https://www.image-net.org/download.php"
 FOLDERS = "train/<wnid>/*.JPEG and val/<wnid>/*.JPEG, such as train/n01440764/n01440764_18.JPEG"

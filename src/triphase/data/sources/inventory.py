@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from triphase import errors
-from triphase.data.images import printable
+from triphase.errors import few
 
 Tick = Callable[[int], None]  # called now and then with the number of files counted since the last time
 
@@ -62,12 +61,7 @@ class Inventory:
         return {**self.about._asdict(), "state": self.state, "counts": counts, "problems": list(self.problems)}
 
 
-def few(names: Sequence[str]) -> str:
-    """The first names of files and folders for a sentence, and how many more there are."""
-    return errors.few(names, lambda name: printable(Path(name)))
-
-
 def still_packed(folder: Path, archives: Sequence[str]) -> list[str]:
     """A sentence if downloads lie in the folder that nobody has unpacked."""
     there = [name for name in archives if (folder / name).is_file()]
-    return [f"Still packed: {few(there)}; unpack it in {printable(folder)}."] if there else []
+    return [f"Still packed: {few(there)}; unpack it in {folder}."] if there else []

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-from triphase.data.images import printable
 from triphase.data.sources.cifar100 import ABOUT as CIFAR100
 from triphase.data.sources.cifar100 import inventory as cifar100
 from triphase.data.sources.core50 import ABOUT as CORE50
@@ -41,8 +40,8 @@ def check_readable(data: Path) -> None:
     try:
         os.scandir(data).close()
     except FileNotFoundError as error:
-        raise BadData(f"There is no folder {printable(data)}; make it, or check --data.") from error
+        raise BadData(f"There is no folder {data}; make it, or check --data.") from error
     except NotADirectoryError as error:
-        raise BadData(f"{printable(data)} is a file; --data is the folder that holds the datasets.") from error
+        raise BadData(f"{data} is a file; --data is the folder that holds the datasets.") from error
     except OSError as error:
-        raise BadData(f"{printable(data)} cannot be listed ({error}); allow reading it.") from error
+        raise BadData(f"{data} cannot be listed ({error}); allow reading it.") from error
