@@ -17,11 +17,16 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_array
 
 from triphase import ContinualClassifier
+from triphase.app import classifier as classifier_module
+from triphase.app import learning
 from triphase.app import removal
 from triphase.app.manage import forget, rename
 from triphase.app.model import Model
+from triphase.app.pictures import as_images
+from triphase.app.plan import KEEP, LessonSettings
+from triphase.app.predictor import Predictor, inference_parts
 from triphase.app.store.versions import Store
-from triphase.app.teach import KEEP, teach
+from triphase.app.teach import teach
 from triphase.errors import BadData, InvalidValue, Mismatch, TriphaseError
 
 SMALL: dict[str, Any] = {"image_size": 32, "memory": 60}
@@ -325,13 +330,13 @@ def test_an_interrupted_lesson_leaves_the_classifier_as_it_was(
     classifier = ContinualClassifier(**SMALL).fit(x, y)
     before = classifier.predict_proba(x)
 
-    real = Model.learn
+    real = learning.learn
 
     def interrupted(*arguments: Any) -> None:
         real(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Model, "learn", interrupted)
+    monkeypatch.setattr(classifier_module, "learn", interrupted)
     more = np.concatenate([x[:2], pictures([1], n=1)[0]])
     with pytest.raises(KeyboardInterrupt):
         classifier.partial_fit(more, labels)
@@ -347,7 +352,7 @@ def test_numbers_stay_numbers_until_the_command_line_brings_a_name(tmp_path: Pat
     (tmp_path / "photos" / "2").mkdir(parents=True)
     for number, pixels in enumerate(pictures([2])[0]):
         Image.fromarray(pixels).save(tmp_path / "photos" / "2" / f"{number}.png")
-    teach(tmp_path / "model", tmp_path / "photos", force=True)
+    teach(tmp_path / "model", tmp_path / "photos", settings=LessonSettings(force=True))
     assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == [0, 1, 2]
     rename(tmp_path / "model", "1", "one")
     assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == ["0", "one", "2"]
@@ -376,4 +381,5 @@ def test_a_model_cut_down_to_few_classes_still_lets_both_members_speak(options: 
     for name in list(classifier.model_.names)[2:]:
         removal.forget(classifier.model_, name)
     x, _ = pictures([0, 1], n=8)
-    assert len(np.unique(classifier.predict_proba(x)[:, 0].round(6))) > 4, "more than who agrees with whom"
+    probabilities, _ = Predictor(inference_parts(classifier.model_)).predict(as_images(x, classifier.model_.size))
+    assert len(np.unique(probabilities[:, 0].numpy().round(6))) > 4, "more than who agrees with whom"

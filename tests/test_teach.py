@@ -25,6 +25,8 @@ from torch.nn import functional as F
 
 from triphase.app import evaluation, lesson_checkpoint, predictor
 from triphase.app import teach as lesson
+from triphase.app.evaluation import Baseline
+from triphase.app.hold_out import Lesson
 from triphase.app.model import Model
 from triphase.app.plan import LessonSettings
 from triphase.app.scan import scan

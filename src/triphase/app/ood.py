@@ -92,6 +92,11 @@ def without(of: Moments, y: Tensor) -> Moments:
     return Moments(n, of.mean, of.squares * share, of.cubes * share)
 
 
+def drop_class(of: Moments, label: int) -> Moments:
+    """Without a class; the labels after it move down by one."""
+    return Moments(*(torch.cat([part[:label], part[label + 1 :]]) for part in _parts(of)))
+
+
 def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
     """As `threshold` where only moments were kept, every class counting alike.
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from triphase.app.calibration import Calibration
 from triphase.app.ood import ood_scores
 from triphase.app.store.versions import Store
-from triphase.data.images import Images, decode
+from triphase.data.images import DECODE_THREADS, Images, decode
 from triphase.errors import BadData, CorruptState
 from triphase.models import build
 from triphase.models.folding import fold_layout_, folded
@@ -87,34 +87,35 @@ class Predictor:
         rows = zip(best.indices.tolist(), best.values.tolist(), known.tolist(), strict=True)
         return [Answer(self.names[i] if ok else UNKNOWN, p, self.names[i], ok) for i, p, ok in rows]
 
-    @property
-    def chunk(self) -> int:
-        """How many images pass the network together."""
-        return max(1, PIXELS // self.size**2)
+    def answer_files(self, files: Sequence[Path]) -> list[Answer | str]:
+        """For each file what the model says about it, or a sentence why it cannot be read."""
+        answers: list[Answer | str] = []
+        with ThreadPoolExecutor(DECODE_THREADS) as pool:
+            for start in range(0, len(files), self.chunk):
+                part = files[start : start + self.chunk]
+                decoded = (
+                    [self._decode(file) for file in part] if len(part) == 1 else list(pool.map(self._decode, part))
+                )
+                pixels = [picture for picture in decoded if isinstance(picture, Tensor)]
+                said = iter(self.answers(torch.stack(pixels)) if pixels else [])
+                answers += [picture if isinstance(picture, str) else next(said) for picture in decoded]
+        return answers
 
-
-def predict_files(path: Path, files: Sequence[Path]) -> list[Answer | str]:
-    """For each file what the model in use says about it, or a sentence why it cannot be read."""
-    predictor = Predictor.open(path)
-    answers: list[Answer | str] = []
-
-    def decoded(file: Path) -> Tensor | str:
+    def _decode(self, file: Path) -> Tensor | str:
+        """The pixels of a photo, or a sentence."""
         if file.is_dir():
             return f"{printable(file)} is a folder; give the photos in it, such as {printable(file)}/*.jpg"
         if not file.is_file():
             return f"There is no file {printable(file)}; check the spelling."
         try:
-            return decode(file, predictor.size)
+            return decode(file, self.size)
         except BadData as error:
             return str(error)
 
-    with ThreadPoolExecutor() as pool:
-        for start in range(0, len(files), predictor.chunk):
-            chunk = list(pool.map(decoded, files[start : start + predictor.chunk]))
-            pixels = [picture for picture in chunk if isinstance(picture, Tensor)]
-            said = iter(predictor.answers(torch.stack(pixels)) if pixels else [])
-            answers += [picture if isinstance(picture, str) else next(said) for picture in chunk]
-    return answers
+    @property
+    def chunk(self) -> int:
+        """How many images pass the network together."""
+        return max(1, PIXELS // self.size**2)
 
 
 def inference_parts(model: Model) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import torch
 from triphase.app import ood
 from triphase.app.learning import calibrate
 from triphase.app.model import Model
-from triphase.app.ood import Moments
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
 from triphase.data.memory import TRAIN
@@ -70,8 +69,7 @@ def _drop_class(model: Model, name: str) -> None:
     if model.memory is not None:
         model.memory.forget(dropped)
     model.learner.drop_class(dropped)
-    kept = [label for label in stays if not model.calibration.moments or label < len(model.calibration.moments[0].n)]
-    moments = tuple(Moments(**{key: part[kept] for key, part in vars(m).items()}) for m in model.calibration.moments)
+    moments = tuple(ood.drop_class(m, dropped) for m in model.calibration.moments)
     model.calibration = replace(model.calibration, moments=moments)
     closed = model.learner.closed_form
     if closed is not None and closed.has_covariance:

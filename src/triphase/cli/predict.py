@@ -10,7 +10,7 @@ from typing import Annotated
 import torch
 import typer
 
-from triphase.app.predictor import Answer, predict_files
+from triphase.app.predictor import Answer, Predictor
 from triphase.cli.arguments import JSON, ModelFolder
 from triphase.cli.printing import percent, print_json, print_rows
 from triphase.printable import printable
@@ -27,7 +27,7 @@ def predict(
     """
     if len(files) == 1:
         torch.set_num_threads(1)  # for one photo, waiting for a second core that is busy costs more than it brings
-    answers = predict_files(model, files)
+    answers = Predictor.open(model).answer_files(files)
     faults = [answer for answer in answers if isinstance(answer, str)]
     if as_json:
         rows = [
