@@ -74,7 +74,9 @@ class ClosedPhaseI(TPC):
             images, slots = experience.images, self.memory.slots()
             self.model.eval()
             with torch.no_grad():
-                f = self.model.csf(torch.cat([batches.plain(torch.arange(len(images))), batches.held(slots)]))
+                f = self.model.csf(
+                    torch.cat([batches.image_latents(torch.arange(len(images))), batches.memory_latents(slots)])
+                )
             lda = SLDA(reading(("f",), {"f": f}), shrinkage=SHRINKAGE)
             lda.add(f, torch.cat([images.labels, self.memory["y"][slots]]))
             _, W, _ = lda.solution

@@ -31,7 +31,7 @@ from triphase.app.options import Options
 from triphase.app.teach import recipe_for
 from triphase.context import Context
 from triphase.data import sources
-from triphase.data.feature_cache import latents, unpack, views_of
+from triphase.data.feature_cache import latent_views, latents, unpack
 from triphase.randomness import generator
 
 MEMORY: dict[str, int | str] = {"mixed": 500, "single": "200MB"}
@@ -78,7 +78,7 @@ def taught(
         stored = 0 if model.memory is None else len(model.memory)
         recipe = VARIANTS[variant](recipe_for(len(experience.training), stored))
         views = 2 if recipe.augment == "flip" else 1
-        views_of(model.network, experience.images, views, torch.float32, context)
+        latent_views(model.network, experience.images, views, torch.float32, context)
         since = time.process_time()
         model.learn(experience, after, recipe)
         seconds.append(time.process_time() - since)

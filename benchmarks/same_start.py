@@ -23,7 +23,7 @@ from triphase.bench.run.options import RunOptions
 from triphase.bench.run.setup import prepare
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import latents, unpack
-from triphase.learners.protocol import learn_blocks
+from triphase.learners.training import set_trainable
 from triphase.maths.bias import normalize_
 
 
@@ -48,7 +48,7 @@ def main() -> None:
     begun, *others = stream.experiences
     learner.known = set(begun.classes)
     normalize_(learner.model.head.weight, frozenset(learner.known), learner.s)
-    learn_blocks(learner.model, llf=False, csf=True)
+    set_trainable(learner.model, llf=False, csf=True)
     Batches(learner.model, begun, learner.memory, replace(setup.first, epochs=0), seed=learner.seed).update_memory()
 
     z, y = latents(learner.model, stream.test), stream.test.labels

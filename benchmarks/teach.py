@@ -32,7 +32,7 @@ from triphase.app.teach import recipe_for, teach
 from triphase.budget import Budget
 from triphase.context import Context
 from triphase.data import sources
-from triphase.data.feature_cache import latents, unpack, views_of
+from triphase.data.feature_cache import latent_views, latents, unpack
 from triphase.data.streams import concatenate
 from triphase.models import build
 from triphase.randomness import generator
@@ -124,7 +124,7 @@ def everything(folders: list[Path], test: Path, every: int) -> dict[str, Any]:
     everything = Experience(1, concatenate(seen))
     with tempfile.TemporaryDirectory() as folder:  # once more with latents that were kept from lesson to lesson
         context = Context(latents_folder=Path(folder))
-        views_of(model_of(), everything.images, 2, torch.float32, context)
+        latent_views(model_of(), everything.images, 2, torch.float32, context)
         results["retrained"]["seconds_with_latents"] = retraining(everything, recipe, len(names), context)
     # and as most programs would do it: every pass from the pixels on
     slow = replace(recipe, latents="off")

@@ -9,8 +9,15 @@ from triphase import Experience, Memory, Recipe, SplitClassifier, class_incremen
 from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.data.sources import digits
-from triphase.learners.protocol import Tick, ignore, learn_blocks, predict, sgd_step
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+)
 from triphase.models import small_cnn
 from triphase.testing import check_learner
 
@@ -39,7 +46,7 @@ class SmoothReplay:
         if self.loop.begin("start"):
             self.model.grow(max(seen) + 1)
         self.model.train()
-        learn_blocks(self.model, llf=False, csf=True)
+        set_trainable(self.model, llf=False, csf=True)
         batches = Batches(self.model, experience, self.memory, recipe, seed=self.seed, context=self.context)
         if self.loop.begin("train"):
             optimizer = self.loop.optimizer(self.model, recipe)

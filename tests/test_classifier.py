@@ -18,8 +18,7 @@ from sklearn.utils.validation import check_array
 
 from triphase import ContinualClassifier
 from triphase.app import classifier as classifier_module
-from triphase.app import learning
-from triphase.app import removal
+from triphase.app import learning, removal
 from triphase.app.manage import forget, rename
 from triphase.app.model import Model
 from triphase.app.pictures import as_images

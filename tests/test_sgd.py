@@ -42,7 +42,7 @@ def test_a_lesson_does_not_wait_for_the_compiler() -> None:
         "from triphase.models import build\n"
         "from triphase.learners.training import TrainingLoop\n"
         "from triphase.data.recipe import Recipe\n"
-        "from triphase.learners.protocol import sgd_step\n"
+        "from triphase.learners.training import sgd_step\n"
         "model = build('resnet32', 3, image_size=32)\n"
         "optimizer = TrainingLoop().optimizer(model, Recipe())\n"
         "sgd_step(optimizer, model(torch.rand(2, 3, 32, 32)).square().sum())\n"

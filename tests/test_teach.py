@@ -930,7 +930,7 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
         (["rename", "new", "a", "b"], "new holds no model"),
         (["forget", "new", "a"], "new holds no model"),
         (["unteach", "new", "one"], "new holds no model"),
-        (["unteach", "base", "one", "nowhere"], "There is no file or folder nowhere"),
+        (["unteach", "base", "one", "nowhere"], "There is no file nowhere"),
         (["unteach", "base", "pipe"], "pipe is neither a file nor a folder"),
         (["unteach", "base", "two", "test"], "No photo in two and 1 other place was taught to this model"),
     ],

@@ -15,9 +15,9 @@ from triphase import state as files
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.errors import InvalidValue
-from triphase.learners.protocol import Step, sgd_step
+from triphase.learners.protocol import Step
 from triphase.learners.sgd import SGD
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state, sgd_step
 from triphase.models import SplitClassifier
 from triphase.testing import tiny_model
 
@@ -165,7 +165,7 @@ def test_step_that_was_not_counted_is_noticed() -> None:
     loop.optimizer(model_for_training(), Recipe())
     loop.steps(1, 2)
     loop.step_done(torch.tensor(1.0))
-    with pytest.raises(AssertionError, match=r"1 steps of section I left: call loop\.took after each step"):
+    with pytest.raises(AssertionError, match=r"1 steps of section I left: call step_done after each step"):
         loop.begin("II")
 
 

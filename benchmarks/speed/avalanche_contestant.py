@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from workload import EPOCHS, N_MBE, N_MBR, Workload, pixels, sgd, timed
 
-from triphase.learners.protocol import learn_blocks
+from triphase.learners.training import set_trainable
 
 _LIBRARIES: list[Any] = []
 
@@ -56,7 +56,7 @@ class Whole(nn.Module):
         self.split = load.model()
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
         self.split.to(memory_format=self.layout)
-        learn_blocks(self.split, llf=False, csf=True)
+        set_trainable(self.split, llf=False, csf=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""

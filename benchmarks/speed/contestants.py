@@ -16,10 +16,10 @@ from workload import Workload, sgd, timed
 from triphase import DERpp, Memory, run
 from triphase.bench.run.runner import _Test
 from triphase.context import Context
-from triphase.data import batches as feeder_module
+from triphase.data import training_latents
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import encode, unpack
-from triphase.learners.protocol import learn_blocks
+from triphase.learners.training import set_trainable
 
 Draws = list[list[tuple[Tensor, Tensor, Tensor]]]  # per experience: rows, slots, flips of each step
 
@@ -50,7 +50,7 @@ def triphase_beyond_latents(load: Workload, save: bool = True) -> tuple[float, f
         return call
 
     with (
-        patch.object(feeder_module, "views_of", timing(feeder_module.views_of)),
+        patch.object(training_latents, "latent_views", timing(training_latents.latent_views)),
         patch.object(_Test, "predict", timing(_Test.predict)),
     ):
         whole = triphase_run(load, save=save)
@@ -71,11 +71,8 @@ def same_draws(load: Workload) -> tuple[Draws, list[Tensor], list[Tensor]]:
         steps = [(e, s) for e in range(recipe.epochs) for s in range(batches.n_mixed)]
         experience_draws = []
         for epoch, step in steps:
-            rows = batches._shuffled("shuffle", epoch, len(experience.images))[step * recipe.n_mbe :][
-                : recipe.n_mbe
-            ]
-            slots = batches._replayed((epoch * batches.n_mixed + step) * recipe.n_mbr, recipe.n_mbr)
-            views = batches._draw(rows, slots, epoch, step).views
+            rows, slots = batches._sampler.mixed(epoch, step)
+            views = batches._draw(rows, slots, (epoch, step)).views
             assert views is not None
             experience_draws.append((rows, slots, views))
         draws.append(experience_draws)
@@ -92,7 +89,7 @@ def bare_loop(
     """A plain loop: whole network forward, csf and head backward, nothing kept. Pixels are ready in memory."""
     model = load.model()
     model.train()
-    learn_blocks(model, llf=False, csf=True)
+    set_trainable(model, llf=False, csf=True)
     with timed() as seconds:
         for steps, (pixels, labels), held_x, held_y in zip(draws, x, *held, strict=True):
             optimizer = sgd(model)
@@ -116,7 +113,7 @@ def free_latents(
     """The limit: a bare loop over latents that somebody else has computed."""
     model = load.model()
     model.train()
-    learn_blocks(model, llf=False, csf=True)
+    set_trainable(model, llf=False, csf=True)
     stores = [encode(model, len(p), p.__getitem__, 2) for p, _ in x]
     held_z = [encode(model, len(h), h.__getitem__, 2) if len(h) else h for h in held[0]]
     with timed() as seconds:
@@ -138,7 +135,7 @@ def costs(load: Workload, x: Tensor, repeat: int = 5) -> tuple[float, float, flo
     """Seconds per image of llf forward (L), csf and head forward and backward (C), and their forward alone."""
     model = load.model()
     model.train()
-    learn_blocks(model, llf=False, csf=True)
+    set_trainable(model, llf=False, csf=True)
     optimizer, batch = sgd(model), x[:128].repeat(-(-128 // len(x)), 1, 1, 1)[:128]
     y = torch.zeros(128, dtype=torch.long)
 

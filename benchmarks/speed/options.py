@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from workload import sgd, timed
 
-from triphase.learners.protocol import learn_blocks
+from triphase.learners.training import set_trainable
 from triphase.models import build
 
 BATCH, ROUNDS = 128, 7
@@ -32,7 +32,7 @@ def main() -> None:
     steps, times = {}, {name: [] for name in variants}  # type: ignore[var-annotated]
     for name, options in variants.items():
         model = build("efficientnet_lite0", 100, image_size=96)
-        learn_blocks(model.train(), llf=False, csf=True)
+        set_trainable(model.train(), llf=False, csf=True)
         model.accelerate(**options)
         optimizer = sgd(model)
 

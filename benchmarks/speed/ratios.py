@@ -71,7 +71,7 @@ def evaluation(load: Workload, rounds: int, n: int) -> dict[str, float]:
     learner.model.eval()
     for _ in range(rounds):
         with timed() as seconds:
-            test = _Test(learner.model, images)
+            test = _Test(learner, images)
             for _ in range(EVALUATIONS):
                 test.predict(learner, 10)
         ours.append(seconds[0])

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from triphase.data.images import Images, content_ids, resize, square
+from triphase.data.decoding import square
+from triphase.data.images import Images, content_ids, resize
 from triphase.data.sources.listing import file_digest, ids_from
 from triphase.errors import BadData, InvalidValue
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from triphase.app.calibration import Calibration
 from triphase.app.ood import ood_scores
 from triphase.app.store.versions import Store
-from triphase.data.images import DECODE_THREADS, Images, decode
+from triphase.data.decoding import DECODE_THREADS, decode
+from triphase.data.images import Images
 from triphase.errors import BadData, CorruptState
 from triphase.models import build
 from triphase.models.folding import fold_layout_, folded

@@ -22,10 +22,11 @@ from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.protocol import Tick, ignore, learn_blocks
+from triphase.learners.protocol import Tick, ignore
 from triphase.learners.slda import SLDA
 from triphase.learners.slda_depths import SHRINKAGE
 from triphase.learners.tpc import TPC
+from triphase.learners.training import set_trainable
 from triphase.maths.bias import class_rows
 from triphase.models import DepthFeatures, SplitClassifier, linear_head
 from triphase.models.inference import Ensemble
@@ -57,7 +58,7 @@ class Anchored:
         self.depths = DepthFeatures(copy.deepcopy(model.csf), max_width=max_width)
         head = linear_head(max_width, model.n_classes).to(model.device)  # unused: SLDA scores features by itself
         self.frozen_model = SplitClassifier(model.llf, self.depths, head)  # its csf never learns after E_1
-        learn_blocks(self.frozen_model, llf=False, csf=False)
+        set_trainable(self.frozen_model, llf=False, csf=False)
         self.closed_form = SLDA(self.frozen_model, seed=seed, shrinkage=SHRINKAGE, context=self.context)
         self.quick_experience = 0  # index of the experience that the closed form has learned and TPC has not
         self.score_stds: tuple[float, float] | None = None  # of TPC's and the closed form's scores

@@ -19,8 +19,17 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.protocol import Tick, check_memory, ignore, learn_blocks, predict, sgd_step, zero_rows_
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    check_memory,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+    zero_unknown_rows_,
+)
 from triphase.models import SplitClassifier
 from triphase.models.batchrenorm import BatchRenorm2d
 from triphase.models.split import longer
@@ -73,11 +82,11 @@ class AR1:
             if not first:
                 with torch.no_grad():
                     model.head.weight.copy_(self.cw)
-            zero_rows_(model, current)  # a temporary head: only what is present now
+            zero_unknown_rows_(model, current)  # a temporary head: only what is present now
         if not first:
             _slow_statistics(model.csf)
         model.train()
-        learn_blocks(model, llf=llf_learns and csf_learns, csf=csf_learns)
+        set_trainable(model, llf=llf_learns and csf_learns, csf=csf_learns)
         batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
@@ -88,7 +97,7 @@ class AR1:
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
-        learn_blocks(model, llf=False, csf=csf_learns)
+        set_trainable(model, llf=False, csf=csf_learns)
         self._consolidate(sorted(current), n_cur)
         if memory is not None:
             batches.update_memory()

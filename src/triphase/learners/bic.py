@@ -20,17 +20,17 @@ from triphase.data.memory import HELD_OUT, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.protocol import (
-    Step,
-    Tick,
+from triphase.learners.protocol import Step, Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
     check_memory,
-    evaluating,
-    ignore,
-    learn_blocks,
+    eval_mode,
+    learner_state,
+    load_learner_state,
     predict,
+    set_trainable,
     sgd_step,
 )
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
 from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier
 from triphase.randomness import generator, keys
@@ -90,7 +90,7 @@ class BiC:
             if old:
                 self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head)).eval()
         model.train()
-        learn_blocks(model, llf=first and not self.pretrained, csf=True)
+        set_trainable(model, llf=first and not self.pretrained, csf=True)
         batches = Batches(
             model, experience, memory, recipe, seed=self.seed, held_out=held_out, context=self.context
         )
@@ -108,7 +108,7 @@ class BiC:
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
-        learn_blocks(model, llf=False, csf=True)
+        set_trainable(model, llf=False, csf=True)
         if loop.begin("memory"):
             batches.update_memory(lambda rows: {"split": held_out[rows].to(torch.int8)})
             self.pair, self.corrected = torch.tensor([1.0, 0.0]), set()
@@ -195,8 +195,8 @@ class BiC:
         if len(slots) == 0:
             return torch.tensor([1.0, 0.0]), loss
         columns = class_rows(frozenset(seen), self.model.head.weight)
-        with evaluating(self.model), torch.no_grad():
-            z = [self.model.tail(batches.held(some))[:, columns] for some in slots.split(256)]
+        with eval_mode(self.model), torch.no_grad():
+            z = [self.model.tail(batches.memory_latents(part))[:, columns] for part in slots.split(256)]
         logits, y = torch.cat(z), torch.searchsorted(columns, self.memory["y"][slots].to(columns.device))
         is_new = torch.isin(columns, torch.tensor(sorted(new), device=columns.device))
         n_mb = recipe.n_mbe + recipe.n_mbr

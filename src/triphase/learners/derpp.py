@@ -18,8 +18,17 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.protocol import Tick, check_memory, evaluating, ignore, learn_blocks, predict, sgd_step
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    check_memory,
+    eval_mode,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+)
 from triphase.models import SplitClassifier
 
 
@@ -70,7 +79,7 @@ class DERpp:
             if self.stored == "online":
                 self.online = torch.zeros(len(experience.images), model.n_classes)
         model.train()
-        learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
+        set_trainable(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
         batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
@@ -83,7 +92,7 @@ class DERpp:
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
-        learn_blocks(model, llf=False, csf=True)
+        set_trainable(model, llf=False, csf=True)
         if self.stored == "online" and recipe.epochs:
             batches.update_memory(lambda rows: {"logits": self.online[rows]})
         else:
@@ -119,8 +128,8 @@ class DERpp:
     @torch.no_grad()
     def _answers(self, batches: Batches, rows: Tensor) -> Tensor:
         """Logits of images of the experience, without augmentation; only for those that get in."""
-        with evaluating(self.model):
-            parts = [self.model.tail(batches.plain(some)).cpu() for some in rows.split(256)]
+        with eval_mode(self.model):
+            parts = [self.model.tail(batches.image_latents(part)).cpu() for part in rows.split(256)]
         return torch.cat(parts) if parts else torch.empty(0, self.model.n_classes)
 
     def _widen(self) -> None:

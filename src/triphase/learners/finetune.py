@@ -15,8 +15,16 @@ from triphase.data.batches import Batches
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.protocol import Tick, check_memory, ignore, learn_blocks, predict, sgd_step
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    check_memory,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+)
 from triphase.models import SplitClassifier
 
 
@@ -49,7 +57,7 @@ class FineTune:
             check_memory(memory, recipe, len(seen))
             model.grow(max(seen) + 1)
         model.train()
-        learn_blocks(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
+        set_trainable(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
         batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
@@ -59,7 +67,7 @@ class FineTune:
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
-        learn_blocks(model, llf=False, csf=True)
+        set_trainable(model, llf=False, csf=True)
         if memory is not None:
             batches.update_memory()
         self.known = seen

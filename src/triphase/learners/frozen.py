@@ -12,8 +12,8 @@ from triphase.data.feature_cache import features, latents
 from triphase.data.images import Images
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.protocol import Tick, evaluating, learn_blocks, sgd_step
-from triphase.learners.training import TrainingLoop
+from triphase.learners.protocol import Tick
+from triphase.learners.training import TrainingLoop, eval_mode, set_trainable, sgd_step
 from triphase.models import SplitClassifier
 
 
@@ -32,23 +32,23 @@ def freeze_backbone(
         model.grow(max(experience.classes) + 1)
     if loop.begin("train") and train:
         model.train()
-        learn_blocks(model, llf=True, csf=True)
+        set_trainable(model, llf=True, csf=True)
         batches = Batches(model, experience, None, recipe, seed=seed, context=loop.context)
         optimizer = loop.optimizer(model, recipe)
         for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
             loss = F.cross_entropy(model.tail(mb.z), mb.y)
             sgd_step(optimizer, loss)
             tick(loop.step_done(loss))
-    learn_blocks(model, llf=False, csf=False)
+    set_trainable(model, llf=False, csf=False)
 
 
 def extract_features(model: SplitClassifier, images: Images, context: Context) -> Tensor:
     """(n, D): csf(llf(x)) of images without augmentation."""
-    with evaluating(model):
+    with eval_mode(model):
         return features(model, latents(model, images, context=context).unsqueeze(1))[:, 0]
 
 
 def latent_features(model: SplitClassifier, z: Tensor) -> Tensor:
     """(n, D): csf of latents, as `logits` gets them."""
-    with evaluating(model), torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         return model.features(z.to(model.device).float())

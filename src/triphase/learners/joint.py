@@ -15,8 +15,16 @@ from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience, concatenate
-from triphase.learners.protocol import Tick, blocks_state, ignore, learn_blocks, predict, sgd_step
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    blocks_state,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+)
 from triphase.models import SplitClassifier
 
 
@@ -54,7 +62,7 @@ class Joint:
             model.grow(max(seen) + 1)
             torch.nn.init.zeros_(model.head.weight)
         model.train()
-        learn_blocks(model, llf=recipe.trainable == "all" or not self.pretrained, csf=True)
+        set_trainable(model, llf=recipe.trainable == "all" or not self.pretrained, csf=True)
         batches = Batches(model, self._everything(experience), None, recipe, seed=self.seed, context=self.context)
 
         if loop.begin("train"):
@@ -64,7 +72,7 @@ class Joint:
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
-        learn_blocks(model, llf=False, csf=True)
+        set_trainable(model, llf=False, csf=True)
         if memory is not None:
             images = experience.training
             memory.add(images.labels, images.ids, lambda rows: {"x": images.read(rows)})

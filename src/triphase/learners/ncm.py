@@ -14,8 +14,15 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
-from triphase.learners.protocol import Tick, ignore, learn_blocks, only
-from triphase.learners.training import TrainingLoop, drop_label, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    drop_label,
+    learner_state,
+    load_learner_state,
+    mask_unseen,
+    set_trainable,
+)
 from triphase.models import SplitClassifier
 from triphase.models.inference import Ensemble, Member
 from triphase.models.split import drop_row, longer
@@ -111,7 +118,7 @@ class NCM:
         Among vectors of length 1 the largest cosine belongs to the nearest mean.
         """
         means = F.normalize(self.sums).to(f)
-        return only(self.known, F.normalize(f) @ means.T)
+        return mask_unseen(F.normalize(f) @ means.T, self.known)
 
     def distances(self, f: Tensor) -> Tensor:
         """(n, 0): class means alone give no out-of-distribution score."""
@@ -131,7 +138,7 @@ class NCM:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, None, self.loop)
         if self.known:
-            learn_blocks(self.model, llf=False, csf=False)
+            set_trainable(self.model, llf=False, csf=False)
         self.sums, self.counts = state["statistics"]["sums"], state["statistics"]["counts"]
 
     def _count(self, f: Tensor, y: Tensor, weight: float) -> None:

@@ -19,8 +19,8 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
-from triphase.learners.protocol import Tick, ignore, learn_blocks, only
-from triphase.learners.training import TrainingLoop, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import TrainingLoop, learner_state, load_learner_state, mask_unseen, set_trainable
 from triphase.models import SplitClassifier
 from triphase.models.split import longer
 from triphase.randomness import generator
@@ -89,7 +89,7 @@ class RanPAC:
     def logits(self, z: Tensor) -> Tensor:
         """Regressed one-hot labels."""
         f = latent_features(self.model, z)
-        return only(self.known, F.relu(f @ self.P.to(f)) @ self.W.T.to(f))
+        return mask_unseen(F.relu(f @ self.P.to(f)) @ self.W.T.to(f), self.known)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
@@ -103,7 +103,7 @@ class RanPAC:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, None, self.loop)
         if self.known:
-            learn_blocks(self.model, llf=False, csf=False)
+            set_trainable(self.model, llf=False, csf=False)
         self.P, statistics = state["projection"]["P"], state["statistics"]
         self.G, self.C, self.ridge = statistics["G"], statistics["C"], statistics["ridge"]
         self.choosing = (state["choosing"]["f"], state["choosing"]["y"]) if "choosing" in state else None

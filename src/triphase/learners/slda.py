@@ -18,8 +18,15 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
-from triphase.learners.protocol import Tick, ignore, learn_blocks, only
-from triphase.learners.training import TrainingLoop, drop_label, learner_state, load_learner_state
+from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    drop_label,
+    learner_state,
+    load_learner_state,
+    mask_unseen,
+    set_trainable,
+)
 from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis, whiten
 from triphase.models import SplitClassifier
 from triphase.models.inference import Ensemble, Member, Whitening
@@ -137,7 +144,7 @@ class SLDA:
         if len(self.products) == 0:
             return f.new_full((len(f), self.model.n_classes), float("-inf"))
         _, W, b = self.solution
-        return only(self.known, f @ W.T.to(f) + b.to(f))
+        return mask_unseen(f @ W.T.to(f) + b.to(f), self.known)
 
     def distances(self, f: Tensor) -> Tensor:
         """(n, 2) float64: relative and absolute Mahalanobis scores (minus squared distances)."""
@@ -172,7 +179,7 @@ class SLDA:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, None, self.loop)
         if self.known:
-            learn_blocks(self.model, llf=False, csf=False)
+            set_trainable(self.model, llf=False, csf=False)
         statistics = state["statistics"]
         self.sums, self.counts, half = statistics["sums"], statistics["counts"], statistics["products"]
         D = self.sums.shape[1]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from triphase.context import Context
 from triphase.data.memory import Memory
-from triphase.learners.protocol import learn_blocks
 from triphase.learners.slda import SLDA
+from triphase.learners.training import set_trainable
 from triphase.models import DepthFeatures, SplitClassifier
 
 SHRINKAGE = 0.3  # as the recipe has it; alone .5 is a little better (benchmarks/results/recipe.md)
@@ -32,5 +32,5 @@ class DepthSLDA(SLDA):
         self.feature_model = SplitClassifier(
             model.llf, DepthFeatures(model.csf, max_width=2 * model.n_features), model.head
         )
-        learn_blocks(self.feature_model, llf=False, csf=False)  # reading never trains, whatever the model is told
+        set_trainable(self.feature_model, llf=False, csf=False)  # reading never trains, whatever the model is told
         self.settings |= {"learner": "slda_depths"}

@@ -22,8 +22,17 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue, TriphaseWarning
-from triphase.learners.protocol import ClosedForm, Tick, ignore, learn_blocks, predict, sgd_step, zero_rows_
-from triphase.learners.training import TrainingLoop, drop_label, learner_state, load_learner_state
+from triphase.learners.protocol import ClosedForm, Tick, ignore
+from triphase.learners.training import (
+    TrainingLoop,
+    drop_label,
+    learner_state,
+    load_learner_state,
+    predict,
+    set_trainable,
+    sgd_step,
+    zero_unknown_rows_,
+)
 from triphase.maths import bias_correction_loss, block_gradient, harmless, normalize_, outside, stable_lr
 from triphase.maths.bias import check_std, class_rows
 from triphase.maths.masking import check_tolerance
@@ -119,11 +128,11 @@ class TPC:
         if loop.begin("start"):
             self._check(recipe, seen)
             model.grow(max(seen) + 1)
-            zero_rows_(model, self.known)
+            zero_unknown_rows_(model, self.known)
             if self.distill and not first:
                 self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head))
         model.train()
-        learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
+        set_trainable(model, llf=first and not self.pretrained, csf=csf_learns)
         batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
 
         # Phase I: bootstrap the novel classes; nothing else moves (there is nothing else in the first experience)
@@ -144,7 +153,7 @@ class TPC:
 
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
         if loop.begin("II"):
-            learn_blocks(model, llf=first and not self.pretrained, csf=csf_learns)
+            set_trainable(model, llf=first and not self.pretrained, csf=csf_learns)
             depth = "llf" if csf_learns else "csf"
             optimizer = loop.optimizer(model, recipe)
             for mb in batches.mixed(loop.steps(epochs_2, batches.n_mixed), depth):
@@ -177,7 +186,7 @@ class TPC:
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)
         self.known = set(seen)
         self.teacher = None
-        learn_blocks(model, llf=False, csf=csf_learns)  # llf learns in the first experience at most
+        set_trainable(model, llf=False, csf=csf_learns)  # llf learns in the first experience at most
         loop.finish()
 
     def epochs(self, total: int, *, novel: bool) -> tuple[int, int, int]:

@@ -1,11 +1,13 @@
-"""The loop of one experience: what is done of it, its optimiser and its learning rate.
+"""What learners that train by gradient share.
 
-`learn` is written as if it always ran from start to end. When it continues after a crash, the loop skips what
-was done: `begin` is False for finished sections, and `steps` starts where the saved state was taken.
+`learn` is written as if it always ran from start to end. When it continues after a crash, the TrainingLoop skips
+what was done: `begin` is False for finished sections, and `steps` starts where the saved state was taken.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -14,9 +16,10 @@ from torch import Tensor
 from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
-from triphase.errors import InvalidValue
-from triphase.learners.protocol import Step, blocks_state, load_blocks
+from triphase.errors import CorruptState, InvalidValue
+from triphase.learners.protocol import Step
 from triphase.learners.sgd import SGD
+from triphase.maths import outside
 from triphase.models import SplitClassifier
 from triphase.models.split import BLOCKS
 
@@ -46,7 +49,7 @@ class TrainingLoop:
         self.divisor, self.best, self.waited, self.total = 1.0, float("inf"), 0, 0.0  # of the schedule
 
     def begin(self, section: str) -> bool:
-        """Whether this section of `learn` is still to be done; sections always come in the same order."""
+        """Whether this section of `learn` has yet to be done; sections always come in the same order."""
         if self._resume is not None:
             if section != self._resume:
                 return False
@@ -133,7 +136,7 @@ class TrainingLoop:
         self._momentum, self._optimizer, self._fresh, self._left = dict(momentum), None, False, 0
 
     def _check_all_taken(self) -> None:
-        assert self._left == 0, f"{self._left} steps of section {self.section} left: call loop.took after each step"
+        assert self._left == 0, f"{self._left} steps of section {self.section} left: call step_done after each step"
 
     def _schedule(self) -> None:
         """At the end of an epoch: after PATIENCE epochs without a better cross-entropy, divide the rate."""
@@ -162,6 +165,78 @@ class TrainingLoop:
                 grown = torch.zeros_like(p)  # a head that grew since has new rows without momentum
                 grown[tuple(slice(n) for n in buffer.shape)] = buffer.to(p.device)
                 self._optimizer.buffers[p] = grown
+
+
+def sgd_step(optimizer: SGD | torch.optim.Optimizer, loss: Tensor) -> None:
+    """Apply the gradient of the loss: the only place where one is applied."""
+    csf_learns = len(optimizer.param_groups) > 1
+    with optimizer.stopwatch.time_backward(csf_learns) if isinstance(optimizer, SGD) else nullcontext():
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def predict(model: SplitClassifier, z: Tensor, seen: Collection[int]) -> Tensor:
+    """Logits in evaluation mode, -inf for classes outside `seen`."""
+    with eval_mode(model), torch.no_grad():
+        logits = model.tail(z.to(model.device).float())
+    return mask_unseen(logits, seen)
+
+
+def mask_unseen(logits: Tensor, seen: Collection[int]) -> Tensor:
+    """The logits, with -inf for classes outside `seen`."""
+    return logits.masked_fill(outside(frozenset(seen), logits), float("-inf"))
+
+
+@contextmanager
+def eval_mode(model: SplitClassifier) -> Iterator[None]:
+    """Evaluation mode inside the `with`; the mode of before afterwards."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@torch.no_grad()
+def zero_unknown_rows_(model: SplitClassifier, known: Collection[int]) -> None:
+    """Theta_c_j = 0 for each class j that is not known (Algorithm 1, at the start of each experience)."""
+    model.head.weight[outside(frozenset(known), model.head.weight.T)[0]] = 0
+
+
+def check_memory(memory: Memory | None, recipe: Recipe, n_classes: int) -> None:
+    """Refuse, before anything is learned, a memory that is too small or whose latents would grow stale."""
+    if memory is None:
+        return
+    memory.check_room(n_classes)
+    if memory.store == "latent" and recipe.trainable == "all":
+        raise InvalidValue("Stored latents belong to one llf: train csf only, or store raw images.")
+
+
+def set_trainable(model: SplitClassifier, *, llf: bool, csf: bool) -> None:
+    """Unfreeze the blocks below the head that learn, and freeze the others."""
+    blocks: tuple[tuple[Literal["llf", "csf"], bool], ...] = (("llf", llf), ("csf", csf))
+    for block, learns in blocks:
+        if learns:
+            model.unfreeze(block)
+        else:
+            model.freeze(block)
+
+
+def blocks_state(model: SplitClassifier) -> dict[str, Any]:
+    """Parameters and buffers, one entry per block."""
+    return {block: dict(getattr(model, block).state_dict()) for block in BLOCKS}
+
+
+def load_blocks(model: SplitClassifier, state: dict[str, Any]) -> None:
+    """Take over saved parameters and buffers; the head grows to the saved number of classes."""
+    model.grow(len(state["head"]["weight"]))
+    for block in BLOCKS:
+        try:
+            getattr(model, block).load_state_dict(state[block])
+        except RuntimeError as error:
+            raise CorruptState(f"The saved {block} does not fit this network: {error}") from error
 
 
 def drop_label(known: set[int], label: int) -> set[int]:

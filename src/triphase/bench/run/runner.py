@@ -27,7 +27,8 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
 from triphase.directory_lock import locked
 from triphase.errors import BadData, Interrupted, InvalidValue, Mismatch
-from triphase.learners.protocol import HasDiagnostics, Learner, Step, blocks_state, evaluating
+from triphase.learners.protocol import HasDiagnostics, Learner, Step
+from triphase.learners.training import blocks_state, eval_mode
 from triphase.stopwatch import PARTS
 
 Event = dict[str, Any]
@@ -295,7 +296,7 @@ class _Test:
         """Predicted and true classes of the test images that belong to the first n classes."""
         key = [(p.data_ptr(), p._version) for p in self.model.llf.state_dict().values()]
         if key != self._key or len(self._z) == 0:
-            with evaluating(self.model):
+            with eval_mode(self.model):
                 self._z = latents(self.model, self.images, context=self.context)
             self._key = key
         rows = (self.images.labels < n_classes).nonzero().view(-1)

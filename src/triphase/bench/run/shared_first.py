@@ -10,7 +10,7 @@ from typing import Any
 from triphase import state as files
 from triphase.bench.run.results import Report
 from triphase.errors import BadData, Mismatch
-from triphase.learners.protocol import load_blocks
+from triphase.learners.training import load_blocks
 from triphase.models import SplitClassifier
 
 
