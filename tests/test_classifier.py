@@ -148,7 +148,7 @@ def test_grey_pictures_and_other_sizes_are_taken() -> None:
     ("x", "y", "complaint"),
     [
         (np.zeros((2, 8, 8, 3), np.float32), [0, 1], "must be uint8"),
-        (np.zeros((2, 8), np.uint8), [0, 1], "An array of images is"),
+        (np.zeros((2, 8), np.uint8), [0, 1], "put it in a list"),
         (np.zeros((2, 8, 8, 4), np.uint8), [0, 1], "1 or 3 channels"),
         (np.zeros((2, 8, 8, 3), np.uint8), [0], "2 images and 1 labels"),
         (np.zeros((0, 8, 8, 3), np.uint8), [], "no image to learn from"),

@@ -51,7 +51,7 @@ def _refuse_single(X: object) -> None:
     elif isinstance(X, Image.Image):
         single = "PIL image"
     elif isinstance(X, (np.ndarray, Tensor)) and not _is_array_of_paths(X):
-        if X.ndim == 2 or (X.ndim == 3 and X.shape[-1] in (1, 3, 4)):
+        if X.ndim == 2 or (X.ndim == 3 and X.shape[-1] in (1, 3)):
             single = f"array of shape {tuple(X.shape)}"
     if single is not None:
         raise InvalidValue(f"One {single} was given where several images are expected: put it in a list, [image].")
