@@ -34,7 +34,7 @@ from triphase.app.store.versions import Store
 from triphase.budget import Budget
 from triphase.checkpoint import Checkpoint
 from triphase.cli import main
-from triphase.cli.progress import Progress
+from triphase.cli.lesson_view import LessonView
 from triphase.data.feature_cache import features
 from triphase.data.memory import HELD_OUT
 from triphase.data.streams import Experience
@@ -1105,7 +1105,7 @@ def test_help_begins_with_what_most_people_need() -> None:
 
 
 def test_the_terminal_shows_how_far_a_lesson_is() -> None:
-    progress = Progress(quiet=True)
+    progress = LessonView(quiet=True)
     assert "Preparing" in str(progress.draw())
     progress.watch({"event": "scan", "done": 32, "total": 64})
     assert "32 of 64 photos" in str(progress.draw()) and str(progress.draw()).count("█") == 12

@@ -8,15 +8,16 @@ from rich.console import Console
 
 from triphase.app import manage
 from triphase.cli.arguments import JSON, ModelFolder, PhotoFolder, SkipBad
+from triphase.cli.lesson_view import LessonView
+from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, say
-from triphase.cli.progress import Progress
 from triphase.cli.tables import cell, plain_table, print_skipped
 
 
 def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
     """Measure a model on photos that it was not taught."""
-    with Progress(quiet=as_json) as progress:
-        result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=progress.watch)
+    with live(LessonView(quiet=as_json)) as view:
+        result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=view.watch)
     if as_json:
         print_json({"model": str(model), **asdict(result)})
         return

@@ -16,8 +16,9 @@ from rich.table import Table
 from triphase.app import manage
 from triphase.app.store.files import Version
 from triphase.cli.arguments import JSON, ModelFolder, SkipBad
+from triphase.cli.lesson_view import LessonView
+from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, say
-from triphase.cli.progress import Progress
 from triphase.cli.tables import cell, plain_table
 from triphase.errors import BadData, few
 
@@ -158,8 +159,8 @@ def unteach(
     Take them out of their folder, too: a later `teach` of it learns them again.
     """
     before = manage.open_store(model).version().info["classes"]
-    with Progress(quiet=as_json) as progress:
-        version, taken = manage.unteach(model, photos, skip_bad=skip_bad, watch=progress.watch)
+    with live(LessonView(quiet=as_json)) as view:
+        version, taken = manage.unteach(model, photos, skip_bad=skip_bad, watch=view.watch)
     text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."
     for name in before:
         if name not in version.info["classes"]:

@@ -18,8 +18,9 @@ from triphase.app.publishing import Outcome
 from triphase.app.teach import dry_run as plan_lesson
 from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
+from triphase.cli.lesson_view import LessonView
+from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, say
-from triphase.cli.progress import Progress
 from triphase.cli.tables import cell, print_skipped
 from triphase.errors import Interrupted, few
 
@@ -83,12 +84,12 @@ def teach(
     given = {name: value for name, value in given.items() if value is not None}
     settings = LessonSettings(max_drop, force, quick, skip_bad, keep)
     _restore_threads(model)
-    with Progress(quiet=as_json) as progress:
+    with live(LessonView(quiet=as_json)) as view:
         if dry_run:
-            plan = plan_lesson(model, photos, given, settings, watch=progress.watch)
+            plan = plan_lesson(model, photos, given, settings, watch=view.watch)
         else:
             try:
-                outcome = teach_lesson(model, photos, given, settings, watch=progress.watch)
+                outcome = teach_lesson(model, photos, given, settings, watch=view.watch)
             except KeyboardInterrupt as error:
                 raise Interrupted("Stopped; the same command goes on from here.") from error
     if dry_run:
