@@ -30,9 +30,11 @@ def model(i: int) -> State:
     }
 
 
-def info(i: int) -> Info:
+def info(i: int, *classes: str) -> Info:
+    names = list(classes or ("cat", "dog"))
     return {
-        "classes": ["cat", "dog"],
+        "classes": names,
+        "counts": [{"taught": i, "stored": 1, "exemplars": 0} for _ in names],
         "backbone": "small_cnn",
         "image_size": 32,
         "learner": "slda",
@@ -85,7 +87,7 @@ def assert_tidy(store: Store) -> None:
 def without_cat(state: State, version: Version) -> tuple[State, Info]:
     if "cat" not in version.info["classes"]:
         return state, version.info
-    return state_without_cat(state), {**version.info, "classes": ["dog"]}
+    return state_without_cat(state), {**version.info, "classes": ["dog"], "counts": version.info["counts"][1:]}
 
 
 def state_without_cat(state: State) -> State:

@@ -9,7 +9,7 @@ from triphase.app.store.versions import Store
 
 
 def classes(*names: str) -> dict[str, object]:
-    return {**info(1), "classes": list(names)}
+    return info(1, *names)
 
 
 def test_a_class_keeps_its_identity_from_version_to_version(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Taught(_Event):
 class TaughtQuick(_Event):
     """The quick part of a lesson."""
 
-    event: Literal["glanced"]
+    event: Literal["taught_quick"]
     images: Count
     drop: Annotated[float, Field(ge=-1, le=1)] | None
 
@@ -132,10 +132,19 @@ class MemoryInfo(Document):
     exemplars: Count
 
 
+class ClassCounts(Document):
+    """How many photos of a class were taught, are stored to learn from again, and to measure with."""
+
+    taught: Count
+    stored: Count
+    exemplars: Count
+
+
 class Info(Document):
     """What a version says about its model."""
 
     classes: ClassNames = Field(min_length=1)
+    counts: list[ClassCounts]  # of each class
     backbone: Word
     image_size: Annotated[int, Field(ge=1, le=1024)]
     learner: Word
@@ -146,6 +155,12 @@ class Info(Document):
     unknown: bool
     accuracy: Fraction | None = None
     labels: Literal["str", "int", "bool", "float"] = "str"
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Info:
+        if len(self.counts) != len(self.classes):
+            raise ValueError(f"{len(self.counts)} counts for {len(self.classes)} classes")
+        return self
 
 
 def _check_info(info: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from triphase.errors import (
     TriphaseError,
     TriphaseWarning,
 )
+from triphase.printable import printable
 from triphase.state import State
 
 D = TypeVar("D", bound=Document)
@@ -40,18 +41,19 @@ class Store:
 
     >>> import tempfile, torch
     >>> memory = {"samples": 0, "capacity": 0, "bytes": 0, "exemplars": 0}
-    >>> info = {"classes": ["cat"], "backbone": "small_cnn", "image_size": 32, "learner": "slda", "replay": "none"}
+    >>> info = {"classes": ["cat"], "counts": [{"taught": 9, "stored": 0, "exemplars": 0}]}
+    >>> info |= {"backbone": "small_cnn", "image_size": 32, "learner": "slda", "replay": "none"}
     >>> info |= {"lessons": 1, "memory": memory, "taught": 9, "unknown": True}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = Store(Path(folder) / "my-model")
     ...     _ = store.publish({"head": torch.zeros(1)}, info, {"event": "saved"})
-    ...     _ = store.publish({"head": torch.ones(1)}, info | {"classes": ["cat", "dog"]}, {"event": "saved"})
+    ...     _ = store.publish({"head": torch.ones(1)}, info | {"lessons": 2}, {"event": "saved"})
     ...     _ = store.undo()
     ...     state, version = store.load()
     ...     [event["event"] for event in store.history()]
     ['saved', 'saved', 'undone']
-    >>> state["head"], version.number, version.info["classes"]
-    (tensor([0.]), 1, ['cat'])
+    >>> state["head"], version.number, version.info["lessons"]
+    (tensor([0.]), 1, 1)
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -87,21 +89,22 @@ class Store:
         if number is None:
             version = self.current()
             if version is None:
-                raise BadData(f"There is no model in {self.path}; teach it something first.")
+                where = printable(self.path)
+                raise BadData(f"{where} holds no model; teach one with: triphase teach {where} PHOTOS")
             return version
         if number not in (kept := self.version_numbers()):
             listed = ", ".join(map(str, kept)) or "none"
             raise InvalidValue(f"{self.path} has no version {number}; those kept: {listed}.")
         return self.directory.read_version(number)
 
-    def load(self, number: int | None = None, *, prefixes: tuple[str, ...] = ("",)) -> tuple[State, Version]:
+    def load(self, number: int | None = None, *, parts: tuple[str, ...] = ("",)) -> tuple[State, Version]:
         """The state of a version (by default the one in use), bit for bit as it was published, or an error.
 
-        With `prefixes`, only the parts whose names begin with one of them are read.
+        With `parts`, only the entries whose names begin with one of them are read.
         """
         while True:
             version = self.version(number)
-            wanted = {name: part for name, part in version.parts.items() if name.startswith(prefixes)}
+            wanted = {name: part for name, part in version.parts.items() if name.startswith(parts)}
             try:
                 return {name: self.directory.read_part(part.sha256) for name, part in wanted.items()}, version
             except CorruptState:

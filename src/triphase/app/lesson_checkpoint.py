@@ -1,0 +1,111 @@
+"""What a lesson keeps in `work`, so that after a crash the same call goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from triphase.app.model import Model
+from triphase.app.scan import Photos, Watch
+from triphase.app.store.schema import LessonMark
+from triphase.app.store.versions import Store
+from triphase.checkpoint import Checkpoint
+from triphase.errors import CorruptState, Mismatch
+
+SAVE_EVERY = 1.0  # seconds of work
+
+
+class LessonCheckpoint:
+    """The newest state of the model, and a mark that says to which lesson it belongs."""
+
+    def __init__(self, store: Store, photos: Photos, model: Model, *, quick_version: bool) -> None:
+        digest = hashlib.sha256(photos.ids.numpy().tobytes() + photos.labels.numpy().tobytes())
+        digest.update(str((photos.names, asdict(model.options))).encode())
+        current = store.current()
+        parent, threads = current.number if current else 0, torch.get_num_threads()
+        self._mark = LessonMark(lesson=digest.hexdigest(), parent=parent, threads=threads)
+        self._store, self._model = store, model
+        self.quick_version = quick_version  # the version in use has learned this lesson in part
+        self._states = Checkpoint(store.work / "state", store.check_lock)
+        self._saved_at = time.perf_counter()
+
+    def resume(self, notes: list[str], watch: Watch) -> bool:
+        """Take up what an interrupted lesson left, if it was this one; `notes` say what became of it."""
+        try:
+            mark = self._store.read_lesson()
+            state = self._states.load() if mark is not None else None
+        except (CorruptState, Mismatch):
+            mark, state = None, None
+        if mark is None or state is None:
+            self._start()
+            return False
+        if (obstacle := self._obstacle(mark)) is not None:
+            notes.append(obstacle)
+            self._start()
+            return False
+        self._model.load_state_dict(state)
+        notes.append("An interrupted lesson was continued.")
+        watch({"event": "resumed"})
+        return True
+
+    @staticmethod
+    def is_published(store: Store) -> bool:
+        """Whether a lesson was killed just after it was published, and left its checkpoint behind."""
+        mark, current = store.read_lesson(), store.current()
+        return mark is not None and current is not None and mark.parent < current.number
+
+    @staticmethod
+    def recorded_threads(path: Path) -> int | None:
+        """How many threads an interrupted lesson of a model directory runs with."""
+        try:
+            mark = Store(path).read_lesson()
+        except (CorruptState, Mismatch):  # it will start again
+            return None
+        return None if mark is None else mark.threads
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Inside, states are saved in the background; nothing is being written when it ends."""
+        self._saved_at = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._states.wait()
+
+    def save_if_due(self) -> None:
+        """Save in the background what changed, if the last time is a second ago."""
+        if time.perf_counter() - self._saved_at >= SAVE_EVERY:
+            self._states.save(self._model.state_dict(), wait=False)
+            self._saved_at = time.perf_counter()
+
+    def continue_from(self, parent: int) -> None:
+        """The lesson goes on from the quick version that it has published itself."""
+        self.quick_version = True
+        self._mark = self._mark.model_copy(update={"parent": parent})
+        self._store.write_lesson(self._mark)
+
+    def close(self) -> None:
+        """Wait for a save under way, and raise what went wrong with it."""
+        self._states.close()
+
+    def _obstacle(self, mark: LessonMark) -> str | None:
+        """Why what is saved cannot be continued."""
+        if (mark.lesson, mark.parent) != (self._mark.lesson, self._mark.parent):
+            return "The photos or the model changed since a lesson was interrupted: it was started again."
+        if mark.threads != self._mark.threads:
+            return (
+                f"The interrupted lesson ran with {mark.threads} threads and this one runs with "
+                f"{self._mark.threads}, which would end with another model: it was started again."
+            )
+        return None
+
+    def _start(self) -> None:
+        self._store.discard_work()
+        self._states = Checkpoint(self._store.work / "state", self._store.check_lock)
+        self._store.write_lesson(self._mark)
