@@ -220,7 +220,7 @@ def test_where_no_model_is_nothing_is_made(tmp_path: Path, name: str, deed: str)
         "prune": lambda store: store.prune(1),
         "rewrite": lambda store: rewrite(store, without_cat, without_name, FORGOT),
     }
-    with pytest.raises(BadData, match="There is no model in .*; teach it something first"):
+    with pytest.raises(BadData, match="holds no model; teach one with: triphase teach .* PHOTOS"):
         deeds[deed](Store(tmp_path / name))
     assert os.listdir(tmp_path) == ["file"]
 
