@@ -6,45 +6,20 @@ whose structure `check_structure` compares with a blank model. Every number in a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, model_validator
-from pydantic_core import core_schema
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from torch import Tensor
 
 from triphase.app.store.schema import ClassNames, Count, Document, Word, reason
-from triphase.errors import CorruptState
+from triphase.app.store.tensors import Shape, check_structure, check_tree
 
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 Positive = Annotated[float, Field(gt=1e-30, lt=1e30)]
 MemorySize = Annotated[str, Field(pattern=r"^ *[0-9.]+ *([KMGkmg][Bb])? *$", max_length=32)]
 ImageSize = Annotated[int, Field(ge=1, le=1024)]
-
-
-class Shape:
-    """A tensor's dtype and sizes; a name stands for one size, the same wherever it occurs, and "*" for any."""
-
-    def __init__(self, dtype: torch.dtype, *sizes: int | str) -> None:
-        self.dtype, self.sizes = dtype, sizes
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        return core_schema.with_info_plain_validator_function(self._check)
-
-    def _check(self, value: Any, info: core_schema.ValidationInfo[dict[str, int]]) -> Tensor:
-        if not isinstance(value, Tensor):
-            raise ValueError("it should be a tensor")
-        if value.dtype != self.dtype or value.dim() != len(self.sizes):
-            raise ValueError(f"{_short(value)} should be {_short(self.dtype)} of {len(self.sizes)} dimensions")
-        known = info.context if info.context is not None else {}
-        for size, expected in zip(value.shape, self.sizes, strict=True):
-            wanted = expected if isinstance(expected, int) else known.setdefault(expected, size)
-            if expected != "*" and size != wanted:
-                raise ValueError(f"it is {_short(value)}, where {expected} is {wanted}")
-        _check_numbers(value, "it")
-        return value
 
 
 class Part(Document):
@@ -140,6 +115,14 @@ class Loop(Part):
     total: float
 
 
+class Statistics(Part):
+    """What a closed form has counted: sums of features by class, and products of features over all classes."""
+
+    sums: Annotated[Tensor, Shape(None, "classes", "*")]
+    counts: Annotated[Tensor, Shape(None, "classes")]
+    products: Annotated[Tensor, Shape(None, "*")] | None = None  # the lower half of a symmetric matrix
+
+
 class ClosedForm(Part):
     """What the closed form of an anchored learner knows."""
 
@@ -197,7 +180,7 @@ class InferenceScores(Part):
 
     members: list[Member] = Field(min_length=1, max_length=8)
     weights: list[float]
-    stds: list[Positive | None]
+    stds: list[Annotated[float, Field(ge=0)] | None]  # 0 with a single class
 
     @model_validator(mode="after")
     def _check_sizes(self) -> InferenceScores:
@@ -215,6 +198,8 @@ PARTS: dict[str, TypeAdapter[Any]] = {
     "loop": TypeAdapter(Loop),
     "momentum": TypeAdapter(Annotated[dict[str, Any], Field(max_length=0)]),  # a lesson starts with none
     "closed_form": TypeAdapter(ClosedForm),
+    "statistics": TypeAdapter(Statistics),
+    "closed_form_statistics": TypeAdapter(Statistics),
     "inference": TypeAdapter(Inference),
     "inference_scores": TypeAdapter(InferenceScores),
 }
@@ -231,58 +216,8 @@ def validate_part(name: str, part: Any, sizes: dict[str, int]) -> None:
         check_tree(part, name)
 
 
-def check_tree(value: Any, where: str) -> None:
-    """Refuse anything but dicts, lists, tensors and primitives, and numbers that are not finite."""
-    if isinstance(value, Tensor):
-        _check_numbers(value, where)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            check_tree(item, f"{where}.{key}")
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            check_tree(item, f"{where}.{i}")
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{where} is {value}")
-
-
 def check_learner(state: Mapping[str, Any], blank: Mapping[str, Any]) -> None:
     """Refuse a state whose parts that a learner declares itself are not like those of a blank model."""
     for name, part in blank.items():
         if name not in PARTS:
             check_structure(state[name], part, name)
-
-
-def check_structure(found: Any, template: Any, where: str = "state") -> None:
-    """Refuse parts whose fields, dtypes or sizes are not those of a blank model; its sizes of 0 grow.
-
-    >>> check_structure({"sums": torch.ones(2, 3)}, {"sums": torch.ones(0, 3)})
-    >>> check_structure({"sums": torch.ones(2, 4)}, {"sums": torch.ones(0, 3)})
-    Traceback (most recent call last):
-    triphase.errors.CorruptState: state.sums is float32 (2, 4) where float32 (0, 3) is expected.
-    """
-    if isinstance(template, Mapping) and isinstance(found, Mapping):
-        if template and found.keys() != template.keys():
-            odd = sorted(map(str, found.keys() ^ template.keys()))[0]
-            raise CorruptState(f"{where} has {'no' if odd in template else 'a'} field {odd}.")
-        for key, item in template.items():
-            check_structure(found[key], item, f"{where}.{key}")
-    elif isinstance(template, Tensor) and isinstance(found, Tensor):
-        fits = found.dim() == template.dim() and found.dtype == template.dtype
-        if not fits or any(b not in (0, a) for a, b in zip(found.shape, template.shape, strict=True)):
-            raise CorruptState(f"{where} is {_short(found)} where {_short(template)} is expected.")
-    elif template is not None and type(found) is not type(template):
-        raise CorruptState(f"{where} is {type(found).__name__} where {type(template).__name__} is expected.")
-
-
-def _check_numbers(tensor: Tensor, where: str) -> None:
-    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        raise ValueError(f"{where} holds NaN or infinity")
-    if where.endswith("running_var") and bool((tensor < 0).any()):
-        raise ValueError(f"{where} holds negative variances")
-
-
-def _short(value: Tensor | torch.dtype) -> str:
-    """A tensor's dtype and sizes, as in "float32 (2, 3)"."""
-    if isinstance(value, Tensor):
-        return f"{_short(value.dtype)} {tuple(value.shape)}"
-    return str(value).removeprefix("torch.")
