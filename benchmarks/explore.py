@@ -27,6 +27,7 @@ from triphase import SLDA, TPC, Anchored, Experience, Memory, Recipe
 from triphase.data.batches import Batches
 from triphase.learners.anchored import standardize
 from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import copy_teacher
 from triphase.maths import normalize_
 from triphase.models import build
 
@@ -53,6 +54,10 @@ class FromClosedForm(TPC):
 
     weight = 1.0
     anchor: Callable[[Tensor], Tensor]
+
+    def _prepare(self, recipe: Recipe, seen: frozenset[int]) -> None:
+        super()._prepare(recipe, seen)
+        self.teacher = copy_teacher(self.model)  # distils in every experience, though from the closed form
 
     def _distillation(self, z: Tensor, logits: Tensor) -> Tensor:
         with torch.no_grad():

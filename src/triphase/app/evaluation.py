@@ -55,7 +55,7 @@ class Measured:
         are many, so that classes which are hard to tell apart must not be taken for mixed-up labels. Where the few
         say enough, the many are not asked.
         """
-        held, classes = experience.held_out, experience.classes
+        held, classes = experience.held_out, experience.images.labels.unique().tolist()
         if held is None or len(classes) < 2 or len(self.y) == 0:
             return False
         own = experience.images.select(held.nonzero().view(-1))

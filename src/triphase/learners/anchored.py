@@ -36,7 +36,10 @@ N_SCALE_SAMPLES = 64  # images by which the standard deviation of the scores is 
 
 
 class Anchored:
-    """TPC, and SLDA on the initial network; from scratch, on the network after the first experience."""
+    """TPC, and SLDA on the initial network; from scratch, on the network after the first experience.
+
+    As TPC, it refuses a head with bias and a recipe that trains llf.
+    """
 
     def __init__(
         self,
