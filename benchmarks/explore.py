@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Anchored, Experience, Memory, Recipe
 from triphase.data.batches import Batches
-from triphase.learners.anchored import standardize
+from triphase.learners.anchored import standardize_seen
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import copy_teacher
 from triphase.maths import normalize_
@@ -63,7 +63,7 @@ class FromClosedForm(TPC):
         with torch.no_grad():
             said = self.anchor(z)
         seen = torch.isfinite(said[0]).nonzero().view(-1)
-        target = WEIGHT * standardize(said, set(seen.tolist()))[:, seen]
+        target = WEIGHT * standardize_seen(said, set(seen.tolist()))[:, seen]
         ours = logits[:, seen].log_softmax(1)
         return self.weight * F.kl_div(ours, target.log_softmax(1), log_target=True, reduction="batchmean")
 
@@ -79,7 +79,9 @@ class ClosedPhaseI(TPC):
             images, slots = experience.images, self.memory.slots()
             self.model.eval()
             with torch.no_grad():
-                f = self.model.csf(torch.cat([batches.plain(torch.arange(len(images))), batches.held(slots)]))
+                f = self.model.csf(
+                    torch.cat([batches.image_latents(torch.arange(len(images))), batches.memory_latents(slots)])
+                )
             lda = SLDA(reading(("f",), {"f": f}), shrinkage=SHRINKAGE)
             lda.add(f, torch.cat([images.labels, self.memory["y"][slots]]))
             _, W, _ = lda.solution

@@ -30,13 +30,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Images, Memory, RanPAC, Recipe, SplitClassifier
-from triphase.bench.datasets import lessons_with_repetition
 from triphase.context import Context
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
-from triphase.data.streams import Stream, class_incremental, members, per_class, seeded_order, stream
-from triphase.learners.slda_depths import SHRINKAGE, Depths
+from triphase.data.streams import Stream, class_incremental, members, per_class, seeded_order, with_repetition
+from triphase.learners.slda_depths import SHRINKAGE
 from triphase.models import build, linear_head
+from triphase.models.depth_features import DepthFeatures
 
 IN_TABLES, TEST = 100, 50  # images a class
 CLASSES = 50  # the other 50 are for the tables
@@ -189,9 +189,17 @@ def left_out(data: Path, order: int, kind: str = "new") -> Stream:
             lessons, test, names, first=10, then=2, order=classes, n_experiences=21, evaluate_after=points
         )
     lessons, test = (images.select(members(images.labels, classes)) for images in (lessons, test))
-    parts = lessons_with_repetition(lessons, names, classes, (61, 10, 5), order)
-    points = range(1, 62, shape.every)
-    return stream(parts, test, names, n_classes=CLASSES, evaluation="all", evaluate_after=points)
+    return with_repetition(
+        lessons,
+        test,
+        names,
+        n_experiences=61,
+        first=10,
+        per_experience=5,
+        order=classes,
+        seed=order,
+        evaluate_after=range(1, 62, shape.every),
+    )
 
 
 class Bench:
@@ -208,7 +216,7 @@ class Bench:
         self.z_test = latents(model, source.test, context=context)
         self.parts = [at_depths(model.csf, latents(model, e.images, context=context)) for e in source.experiences]
         self.test_parts = at_depths(model.csf, self.z_test)
-        check = Depths(model.csf, widest=2 * model.n_features).eval()(unpack(self.z_test[:50]))
+        check = DepthFeatures(model.csf, max_width=2 * model.n_features).eval()(unpack(self.z_test[:50]))
         assert torch.allclose(check, joined(self.test_parts, DEPTHS, unit=True)[:50], atol=1e-5), "not the recipe's"
 
     def context(self) -> Context:

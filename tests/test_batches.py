@@ -1,4 +1,4 @@
-"""The batches: which samples a minibatch holds, and that z is the same however it comes about (SPEC 1.7, 7)."""
+"""Minibatches: which samples they hold, and that z is the same however it is computed (SPEC 1.7, 7)."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from triphase.data import augment
-from triphase.data.batches import Batches, Minibatch, portion
-from triphase.data.feature_cache import CHUNK, encode, features, latents, pack, unpack
+from triphase.data.batches import Batches, Minibatch
+from triphase.data.feature_cache import encode
 from triphase.data.images import Images
 from triphase.data.memory import HELD_OUT, Memory
 from triphase.data.recipe import Recipe
@@ -103,11 +103,11 @@ def test_epoch_serves_each_sample_once_beside_exactly_n_mbr_of_replay(
         pixels = torch.cat([batches.experience.images.read(mb.rows), memory["x"][mb.slots]])
         assert torch.equal(mb.z, pixels.float())  # llf is the identity here
     replayed = torch.cat([mb.slots for mb in minibatches]).tolist()
-    for lap in range(len(replayed) // size):  # every lap visits every slot once, wherever minibatches begin and end
-        assert sorted(replayed[lap * size : (lap + 1) * size]) == list(range(size))
+    for k in range(len(replayed) // size):  # every permutation has every slot once, wherever minibatches begin
+        assert sorted(replayed[k * size : (k + 1) * size]) == list(range(size))
 
 
-def test_epochs_and_laps_are_shuffled_differently() -> None:
+def test_epochs_and_replayed_permutations_are_shuffled_differently() -> None:
     model = frozen_model()
     batches = Batches(model, experience(30), memory_of(model, 20), Recipe(n_mbe=30, n_mbr=20), seed=SEED)
     one, two = served(batches, epochs=2)
@@ -157,18 +157,6 @@ def test_balanced_epoch_serves_each_sample_of_the_memory_once(size: int, n_mbe: 
         torch.testing.assert_close(mb.z, model.encode(memory["x"][mb.slots]), atol=1e-5, rtol=1e-5)
 
 
-@given(st.integers(1, 300), st.integers(1, 60), st.integers(0, 12))
-def test_no_minibatch_is_too_small_for_statistics_unless_all_must_be(n: int, size: int, beside: int) -> None:
-    steps = -(-n // size)
-    portions = [portion(torch.arange(n), step, size, beside) for step in range(steps)]
-    assert torch.cat(portions).tolist() == list(range(n)) and max(map(len, portions)) <= size
-    smallest = min(map(len, portions)) + beside
-    if n > size and size + beside >= 2 * 8:
-        assert smallest >= 8
-    if n % size + beside >= 8 or n % size == 0:
-        assert [len(p) for p in portions[:-1]] == [size] * (steps - 1)
-
-
 def test_samples_of_other_splits_are_never_replayed() -> None:
     model = frozen_model()
     memory = memory_of(model, 12)
@@ -179,7 +167,7 @@ def test_samples_of_other_splits_are_never_replayed() -> None:
     assert {int(s) for mb in minibatches for s in mb.slots} == set(range(12)) - {0, 3, 6, 9}
 
 
-# How z comes about
+# How z is computed
 
 
 @pytest.mark.parametrize("name", ["none", "flip"])
@@ -194,7 +182,7 @@ def test_cached_and_computed_minibatches_are_the_same(name: str, kind: str, dept
     steps = grid(3, cached.n_mixed)
     close(cached.mixed(steps, depth), computed.mixed(steps, depth))
     if memory is not None:
-        cached.update_memory()  # raw: with latents for the cache; both feeders then see the same memory
+        cached.update_memory()  # raw: with latents for the cache; both then see the same memory
         steps = grid(2, cached.n_balanced)
         close(cached.balanced(steps), computed.balanced(steps))
 
@@ -224,34 +212,11 @@ def test_depth_csf_serves_the_features_of_z(cached: bool, kind: str) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-@given(st.lists(st.integers(0, 79), min_size=1, max_size=2 * CHUNK + 3))
-def test_latent_does_not_depend_on_its_company(rows: list[int]) -> None:
-    model = frozen_model()
-    x, some = tiny_images(per_class=20).read(torch.arange(80)), torch.tensor(rows)
-    whole = encode(model, 80, x.__getitem__, 2)
-    part = encode(model, len(some), lambda chunk: x[some[chunk]], 2)
-    assert torch.equal(part, whole[some])
-    assert torch.equal(features(model, part), features(model, whole)[some])
-
-
-def test_encoding_holds_both_views_packed_with_channels_last() -> None:
-    model = frozen_model()
-    x = tiny_images().read(torch.arange(36))
-    z = encode(model, 36, x.__getitem__, 2)
-    assert z.shape == (36, 2, 6, 6, 6) and not z.requires_grad
-    torch.testing.assert_close(unpack(z[:, 0]), model.encode(x), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(unpack(z[:, 1]), model.encode(x.flip(-1)), atol=1e-5, rtol=1e-5)
-    assert torch.equal(unpack(pack(model.encode(x))), model.encode(x))
-    assert torch.equal(latents(model, tiny_images()), z[:, 0])
-    assert unpack(latents(model, tiny_images())).is_contiguous(memory_format=torch.channels_last)
-
-
-def test_evaluation_and_finite_augmentations_cut_out_the_centre_of_larger_images() -> None:
+def test_finite_augmentations_cut_out_the_centre_of_larger_images() -> None:
     model = frozen_model()
     large = torch.randint(256, (8, 3, 10, 10), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     images = Images.from_array(large, torch.arange(8) % 4)
     centre = augment.center_crop(large, 6)
-    assert torch.equal(latents(model, images), encode(model, 8, centre.__getitem__)[:, 0])
     for cached in (True, False):
         batches = Batches(model, Experience(1, images), None, Recipe(n_mbe=8, latents=KEPT[cached]), seed=SEED)
         (mb,) = batches.mixed([(0, 0)])
@@ -337,7 +302,7 @@ def test_cached_latents_follow_a_change_of_augmentation() -> None:
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_latent_memory_holds_the_plain_view(cached: bool) -> None:
+def test_latent_memory_holds_the_view_without_augmentation(cached: bool) -> None:
     model = frozen_model()
     memory = Memory(14, seed=0, store="latent")
     lesson = experience(25)
@@ -347,7 +312,7 @@ def test_latent_memory_holds_the_plain_view(cached: bool) -> None:
     assert torch.equal(memory["z"], encode(model, len(x), x.__getitem__)[:, 0])
 
 
-# A memory that gets nothing new, grows or holds larger images; what is held out; plain latents; Phase III
+# A memory that gets nothing new, grows or holds larger images; what is held out; Phase III
 
 
 def test_latent_memory_accepts_an_experience_that_brings_nothing_new() -> None:
@@ -412,20 +377,6 @@ def test_held_out_images_are_never_drawn_but_enter_the_memory_as_such() -> None:
     replayed = batches.balanced([(0, step) for step in range(batches.n_balanced)])
     drawn = torch.cat([mb.slots for mb in replayed])
     assert not torch.isin(drawn, memory.slots(HELD_OUT)).any()
-
-
-def test_plain_latents_of_experience_and_memory_are_those_without_augmentation() -> None:
-    model = tiny_model()
-    model.freeze("llf")
-    for augmentation in ("flip", "crop+flip"):
-        memory = Memory(100)
-        recipe = Recipe(n_mbe=8, augment=augmentation)
-        batches = Batches(model, Experience(1, tiny_images()), memory, recipe, seed=0)
-        plain = unpack(latents(model, tiny_images()))
-        assert torch.equal(batches.plain(torch.tensor([3, 1])), plain[[3, 1]])
-        batches.update_memory()
-        rows = [int((tiny_images().ids == i).nonzero()) for i in memory["id"]]
-        assert torch.equal(batches.held(torch.arange(len(memory))), plain[rows])
 
 
 def test_a_bounded_phase_3_draws_so_many_in_full_minibatches() -> None:

@@ -112,7 +112,7 @@ def test_bic_stage_2_finds_the_minimum_of_cross_entropy_and_beta() -> None:
         slots = self.memory.slots(HELD_OUT)
         seen["y"] = self.memory["y"][slots].numpy()
         self.model.eval()
-        seen["logits"] = self.model.tail(batches.held(slots)).detach().double().numpy()[:, :3]
+        seen["logits"] = self.model.tail(batches.memory_latents(slots)).detach().double().numpy()[:, :3]
         self.model.train()
         return original(self, batches, recipe, classes, new)
 

@@ -1,24 +1,28 @@
 """Latents are computed once, kept within a budget, and leave nothing behind."""
 
-import copy
 import os
 import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from triphase import TPC, Memory, Recipe
+from triphase import TPC, Memory, Recipe, SplitClassifier
 from triphase import state as files
 from triphase.budget import Budget
 from triphase.context import Context
+from triphase.data import augment
 from triphase.data import feature_cache as module
-from triphase.data.feature_cache import encode
+from triphase.data.feature_cache import CHUNK, encode, features, latents, pack, unpack
+from triphase.data.images import Images
 from triphase.errors import CannotWrite
-from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
+from triphase.testing import REST, tiny_images, tiny_model, tiny_stream
 
 
 class Counting(Budget):
@@ -36,6 +40,17 @@ def learn(recipe: Recipe, context: Context | None = None) -> dict[str, Tensor]:
     for experience in tiny_stream().experiences:
         learner.learn(experience, recipe)
     return {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}
+
+
+@cache
+def frozen_model() -> SplitClassifier:
+    """llf and csf frozen, with running statistics that are not those of a new network."""
+    model = tiny_model().train()
+    with torch.no_grad():
+        model(tiny_images().read(torch.arange(36)))
+    model.freeze("llf")
+    model.freeze("csf")
+    return model
 
 
 def test_beyond_the_budget_values_are_the_same_from_an_unnamed_file(
@@ -57,38 +72,6 @@ def test_half_precision_latents_end_close_to_single_precision(augment: str) -> N
     half = learn(replace(REST, augment=augment, latents="float16"))
     for name, tensor in single.items():
         torch.testing.assert_close(half[name], tensor, rtol=0.05, atol=0.02)
-
-
-def test_kept_crops_are_drawn_once_and_stay_with_the_memory() -> None:
-    recipe = replace(REST, augment="crop+flip", views=3)
-    learner = TPC(tiny_model(), Memory(12))
-    learner.learn(tiny_stream().experiences[0], recipe)
-    assert learner.memory is not None
-    before = dict(zip(learner.memory["id"].tolist(), learner.memory["views"], strict=True))
-    learner.learn(tiny_stream().experiences[1], recipe)
-    after = dict(zip(learner.memory["id"].tolist(), learner.memory["views"], strict=True))
-    kept = before.keys() & after.keys()
-    assert len(kept) > 3 and all(torch.equal(before[i], after[i]) for i in kept)
-    assert all(views.shape[0] == 3 and len(views.flatten(1).unique(dim=0)) > 1 for views in after.values())
-
-
-def test_kept_crops_resume_bit_for_bit_and_may_begin_later() -> None:
-    recipe = replace(REST, augment="crop+flip", views=2)
-    one, two = tiny_stream().experiences
-    learner = TPC(tiny_model(), Memory(12))
-    learner.learn(one, recipe)
-    saved: list[dict[str, object]] = []
-    learner.learn(two, recipe, lambda step: saved.append(copy.deepcopy(learner.state_dict())))
-    for state in saved[::3]:
-        again = TPC(tiny_model(), Memory(12))
-        again.load_state_dict(state)
-        again.learn(two, recipe)
-        for name, tensor in learner.model.state_dict().items():
-            assert torch.equal(again.model.state_dict()[name], tensor)
-    mixed = TPC(tiny_model(), Memory(12))
-    mixed.learn(one, FIRST)
-    mixed.learn(two, recipe)  # what the memory held before gets its crops now
-    assert mixed.memory is not None and mixed.memory["views"].shape[:2] == (len(mixed.memory), 2)
 
 
 def test_each_image_passes_llf_once_per_view(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,28 +113,28 @@ def test_shared_latents_are_computed_once_and_depend_on_all_that_matters(
     monkeypatch.setattr(module, "encode", counted)
     images, model = tiny_images(), tiny_model()
     model.eval()
-    first = module.views_of(model, images, 2, torch.float32, context)
-    assert torch.equal(module.views_of(model, images, 2, torch.float32, context), first) and len(calls) == 1
-    module.views_of(model, images, 1, torch.float32, context)  # other views
-    module.views_of(model, images.select(torch.arange(5)), 2, torch.float32, context)  # other images
-    module.views_of(model, images.resized(12), 2, torch.float32, context)  # another size
+    first = module.latent_views(model, images, 2, torch.float32, context)
+    assert torch.equal(module.latent_views(model, images, 2, torch.float32, context), first) and len(calls) == 1
+    module.latent_views(model, images, 1, torch.float32, context)  # other views
+    module.latent_views(model, images.select(torch.arange(5)), 2, torch.float32, context)  # other images
+    module.latent_views(model, images.resized(12), 2, torch.float32, context)  # another size
     with torch.no_grad():
         next(iter(model.llf.parameters())).add_(1)
-    assert not torch.equal(module.views_of(model, images, 2, torch.float32, context), first)  # another llf
+    assert not torch.equal(module.latent_views(model, images, 2, torch.float32, context), first)  # another llf
     assert len(calls) == 5
     for path in (tmp_path / "shared").iterdir():
         path.write_bytes(path.read_bytes()[:50])
-    module.views_of(model, images, 2, torch.float32, context)  # a damaged file is made again
+    module.latent_views(model, images, 2, torch.float32, context)  # a damaged file is made again
     assert len(calls) == 6
 
 
 def test_who_is_given_latents_is_charged_for_them(tmp_path: Path) -> None:
     images, model = tiny_images(), tiny_model().eval()
     maker, taker = Context(latents_folder=tmp_path / "shared"), Context(latents_folder=tmp_path / "shared")
-    module.views_of(model, images, 2, torch.float32, maker)
+    module.latent_views(model, images, 2, torch.float32, maker)
     spent = maker.stopwatch.seconds
     assert spent["llf"] > 0 and maker.stopwatch.borrowed == 0
-    module.views_of(model, images, 2, torch.float32, taker)
+    module.latent_views(model, images, 2, torch.float32, taker)
     assert taker.stopwatch.seconds == pytest.approx(spent)
     assert taker.stopwatch.borrowed == pytest.approx(sum(spent.values()))
 
@@ -161,14 +144,14 @@ def test_latents_too_large_to_share_or_to_write_are_computed(
 ) -> None:
     images, model = tiny_images(), tiny_model().eval()
     folder = tmp_path / "small"
-    expected = module.views_of(model, images, 2, torch.float32, Context(Budget(limit=0), folder))
+    expected = module.latent_views(model, images, 2, torch.float32, Context(Budget(limit=0), folder))
     assert not (tmp_path / "small").exists(), "three copies would not fit into the budget"
 
     def full(path: Path, blob: bytes) -> None:
         raise CannotWrite("no room")
 
     monkeypatch.setattr(files, "write", full)
-    again = module.views_of(model, images, 2, torch.float32, Context(Budget(limit=1 << 30), folder))
+    again = module.latent_views(model, images, 2, torch.float32, Context(Budget(limit=1 << 30), folder))
     assert torch.equal(again, expected)
 
 
@@ -184,11 +167,11 @@ def test_two_runs_may_share_the_same_latents_at_the_same_time(
         fsync(descriptor)
         if os.getpid() == mine and not others:
             monkeypatch.setattr(os, "getpid", lambda: mine + 1)
-            others.append(module.views_of(model, images, 2, torch.float32, context))
+            others.append(module.latent_views(model, images, 2, torch.float32, context))
             monkeypatch.setattr(os, "getpid", lambda: mine)
 
     monkeypatch.setattr(os, "fsync", meanwhile)
-    z = module.views_of(model, images, 2, torch.float32, context)
+    z = module.latent_views(model, images, 2, torch.float32, context)
     assert torch.equal(others[0], z) and len(list(tmp_path.iterdir())) == 1
 
 
@@ -203,10 +186,39 @@ def test_inside_reuse_latents_the_same_images_pass_llf_once(monkeypatch: pytest.
     monkeypatch.setattr(module, "encode", counted)
     images, model, context = tiny_images(), tiny_model(), Context()
     with context.reuse_latents():
-        whole = module.views_of(model, images, 2, torch.float32, context)
-        part = module.views_of(model, images.select(torch.tensor([4, 2])), 1, torch.float32, context)
+        whole = module.latent_views(model, images, 2, torch.float32, context)
+        part = module.latent_views(model, images.select(torch.tensor([4, 2])), 1, torch.float32, context)
         assert torch.equal(part, whole[[4, 2], :1]) and len(calls) == 1
-        module.views_of(tiny_model(), images, 1, torch.float32, context)  # another network
+        module.latent_views(tiny_model(), images, 1, torch.float32, context)  # another network
         assert len(calls) == 2
-    module.views_of(model, images, 2, torch.float32, context)
+    module.latent_views(model, images, 2, torch.float32, context)
     assert len(calls) == 3
+
+
+@given(st.lists(st.integers(0, 79), min_size=1, max_size=2 * CHUNK + 3))
+def test_latent_does_not_depend_on_its_company(rows: list[int]) -> None:
+    model = frozen_model()
+    x, some = tiny_images(per_class=20).read(torch.arange(80)), torch.tensor(rows)
+    whole = encode(model, 80, x.__getitem__, 2)
+    part = encode(model, len(some), lambda chunk: x[some[chunk]], 2)
+    assert torch.equal(part, whole[some])
+    assert torch.equal(features(model, part), features(model, whole)[some])
+
+
+def test_encoding_holds_both_views_packed_with_channels_last() -> None:
+    model = frozen_model()
+    x = tiny_images().read(torch.arange(36))
+    z = encode(model, 36, x.__getitem__, 2)
+    assert z.shape == (36, 2, 6, 6, 6) and not z.requires_grad
+    torch.testing.assert_close(unpack(z[:, 0]), model.encode(x), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(unpack(z[:, 1]), model.encode(x.flip(-1)), atol=1e-5, rtol=1e-5)
+    assert torch.equal(unpack(pack(model.encode(x))), model.encode(x))
+    assert torch.equal(latents(model, tiny_images()), z[:, 0])
+    assert unpack(latents(model, tiny_images())).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_latents_are_those_of_the_centre_of_larger_images() -> None:
+    large = torch.randint(256, (8, 3, 10, 10), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    images, centre = Images.from_array(large, torch.arange(8) % 4), augment.center_crop(large, 6)
+    model = frozen_model()
+    assert torch.equal(latents(model, images), encode(model, 8, centre.__getitem__)[:, 0])

@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from workload import Workload, sgd, timed
 
 from triphase import DERpp, Memory, run
-from triphase.bench.run.runner import _Test
+from triphase.bench.run.evaluation import TestImages
 from triphase.context import Context
-from triphase.data import batches as feeder_module
+from triphase.data import training_latents
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import encode, unpack
 from triphase.learners.training import set_trainable
@@ -50,8 +50,8 @@ def triphase_beyond_latents(load: Workload, save: bool = True) -> tuple[float, f
         return call
 
     with (
-        patch.object(feeder_module, "views_of", timing(feeder_module.views_of)),
-        patch.object(_Test, "predict", timing(_Test.predict)),
+        patch.object(training_latents, "latent_views", timing(training_latents.latent_views)),
+        patch.object(TestImages, "predict", timing(TestImages.predict)),
     ):
         whole = triphase_run(load, save=save)
     return whole, whole - outside[0]
@@ -71,11 +71,8 @@ def same_draws(load: Workload) -> tuple[Draws, list[Tensor], list[Tensor]]:
         steps = [(e, s) for e in range(recipe.epochs) for s in range(batches.n_mixed)]
         experience_draws = []
         for epoch, step in steps:
-            rows = batches._shuffled("shuffle", epoch, len(experience.images))[step * recipe.n_mbe :][
-                : recipe.n_mbe
-            ]
-            slots = batches._replayed((epoch * batches.n_mixed + step) * recipe.n_mbr, recipe.n_mbr)
-            views = batches._draw(rows, slots, epoch, step).views
+            rows, slots = batches._sampler.mixed(epoch, step)
+            views = batches._draw(rows, slots, (epoch, step)).views
             assert views is not None
             experience_draws.append((rows, slots, views))
         draws.append(experience_draws)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,9 +14,10 @@ from torch import Tensor
 from triphase.app.class_names import class_name
 from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.budget import Budget
-from triphase.data.images import DECODE_THREADS, Images, decode_sizes
-from triphase.data.sources.folder import class_folders, images_below, layout
-from triphase.data.sources.listing import file_digest, ids_from
+from triphase.data.decoding import check_file, decode_sizes, in_threads
+from triphase.data.images import Images
+from triphase.data.sources.files import file_id
+from triphase.data.sources.folder import class_folders, files_below, layout
 from triphase.errors import BadData, InvalidValue, few
 
 CHUNK = 32  # files handed to the threads together, so that a huge folder does not fill the memory
@@ -94,11 +94,10 @@ def scan(
     """
     root, before = Path(root), taught or {}
     listed, remarks = _list(root)
-    with ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="decode") as pool:
-        files = _hash_all(pool, listed, watch)
-        first = {file.id: file for file in sorted(files, reverse=True) if not file.fault}
-        new = sorted(file for file in first.values() if before.get(file.id) != file.name)
-        decoded = _decode_all(pool, new, size, budget, watch)
+    files = _hash_all(listed, watch)
+    first = {file.id: file for file in sorted(files, reverse=True) if not file.fault}
+    new = sorted(file for file in first.values() if before.get(file.id) != file.name)
+    decoded = _decode_all(new, size, budget, watch)
     files = [file._replace(fault=file.fault or decoded.faults.get(file.id, "")) for file in files]
     good = _readable(files, root, skip_bad)
     distinct = _distinct(good)
@@ -132,14 +131,11 @@ def find_taught(
     """The photos in some files and folders, at any depth, that were taught: each content once, and their ids."""
     listed: list[_File] = []
     for place in places:
-        if not place.exists():
-            raise BadData(f"There is no file or folder {place}; check the spelling.")
-        if not place.is_dir() and not place.is_file():  # reading a pipe might never end
-            raise BadData(f"{place} is neither a file nor a folder; give photos, or folders of them.")
-        paths = images_below(place)[0] if place.is_dir() else [place]
+        if not place.is_dir():
+            check_file(place)
+        paths = files_below(place).images if place.is_dir() else [place]
         listed += [_File("", path) for path in paths]
-    with ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="decode") as pool:
-        files = _hash_all(pool, listed, watch)
+    files = _hash_all(listed, watch)
     bad = [file.fault for file in files if file.fault]
     if bad and not skip_bad:
         raise BadData(f"{bad[0]} To go on without, use --skip-bad.")
@@ -154,23 +150,22 @@ def _list(root: Path) -> tuple[list[_File], list[str]]:
     """All images in the class folders with their class, and what is odd about the folders."""
     files: list[_File] = []
     remarks: list[str] = []
-    inner: dict[str, list[str]] = {}  # class folder -> its subfolders, if all its photos are in some
+    nested: dict[Path, list[str]] = {}  # class folder -> its subfolders, if all its photos are in some
     folders = class_folders(root)
-    for folder in folders:
-        name = _class_of(root / folder)
-        images, others = images_below(root / folder)
+    for folder, images, others in folders:
+        name = _class_of(folder)
         files += [_File(name, path) for path in images]
         if not images:
             also = f" ({len(others)} other files, such as {others[0]})" if others else ""
             remarks.append(f"Folder {name} holds no photo{also}.")
-        first = {path.relative_to(root / folder).parts[0] for path in images}
-        if len(first) > 1 and not any(path.parent == root / folder for path in images):
-            inner[folder] = sorted(first)
-    if inner and len(inner) == len(folders):
-        folder, parts = next(iter(inner.items()))
+        inside = {path.relative_to(folder).parts[0] for path in images}
+        if len(inside) > 1 and not any(path.parent == folder for path in images):
+            nested[folder] = sorted(inside)
+    if nested and len(nested) == len(folders):
+        folder, parts = next(iter(nested.items()))
         remarks.append(
-            f"The photos in all subfolders of {folder} ({few(parts)}) "
-            f"count as class {folder}. If those are the classes, give {root / folder} instead."
+            f"The photos in all subfolders of {folder.name} ({few(parts)}) "
+            f"count as class {folder.name}. If those are the classes, give {folder} instead."
         )
     return files, remarks
 
@@ -186,32 +181,29 @@ def _class_of(folder: Path) -> str:
 
 
 def _in_chunks(
-    pool: ThreadPoolExecutor, work: Callable[[Item], Result], items: Sequence[Item], event: str, watch: Watch
+    work: Callable[[Item], Result], items: Sequence[Item], event: str, watch: Watch
 ) -> Iterator[list[Result]]:
     """What `work` makes of the items in threads, a chunk at a time; each chunk is an event."""
     for start in range(0, len(items), CHUNK):
-        results = list(pool.map(work, items[start : start + CHUNK]))
+        results = in_threads(work, items[start : start + CHUNK])
         watch({"event": event, "done": start + len(results), "total": len(items)})
         yield results
 
 
-def _hash_all(pool: ThreadPoolExecutor, files: Sequence[_File], watch: Watch) -> list[_File]:
+def _hash_all(files: Sequence[_File], watch: Watch) -> list[_File]:
     """The files with their ids, or with a sentence why they cannot be read."""
 
     def hash_one(file: _File) -> _File:
         try:
             stamp = _stamp(file.path)
-            return file._replace(id=int(ids_from([file_digest(file.path)])), stamp=stamp)
-        except OSError as error:
-            fault = f"{file.path} cannot be read ({error.strerror}); allow reading it, or remove it."
-            return file._replace(fault=fault)
+            return file._replace(id=file_id(file.path), stamp=stamp)
+        except BadData as error:
+            return file._replace(fault=str(error))
 
-    return [file for chunk in _in_chunks(pool, hash_one, files, "scan", watch) for file in chunk]
+    return [file for chunk in _in_chunks(hash_one, files, "scan", watch) for file in chunk]
 
 
-def _decode_all(
-    pool: ThreadPoolExecutor, files: Sequence[_File], size: int, budget: Budget | None, watch: Watch
-) -> _Decoded:
+def _decode_all(files: Sequence[_File], size: int, budget: Budget | None, watch: Watch) -> _Decoded:
     """Pixels and near-duplicate hashes of files, each decoded once."""
     pixels = None if budget is None else budget.allocate((len(files), 3, size, size), torch.uint8)
     hashes = torch.zeros(len(files), 2, dtype=torch.long)
@@ -223,7 +215,7 @@ def _decode_all(
             thumbnail, square = decode_sizes(path, (HASH_SIZE, size))
             if _stamp(path) != files[row].stamp:
                 raise BadData(f"{path} was changed while the photos were read; run the command again.")
-        except (BadData, OSError) as error:
+        except BadData as error:
             faults[files[row].id] = str(error)
             return None
         if pixels is not None:
@@ -231,7 +223,7 @@ def _decode_all(
         return thumbnail
 
     done = 0
-    for chunk in _in_chunks(pool, decode_one, range(len(files)), "decode", watch):
+    for chunk in _in_chunks(decode_one, range(len(files)), "decode", watch):
         rows = [row for row, thumbnail in enumerate(chunk, start=done) if thumbnail is not None]
         if rows:
             hashes[rows] = dhash(torch.stack([thumbnail for thumbnail in chunk if thumbnail is not None]))
@@ -241,7 +233,7 @@ def _decode_all(
 
 def _stamp(path: Path) -> tuple[int, int]:
     """What changes when a file does: its size in bytes and the time of its last change."""
-    status = path.stat()
+    status = check_file(path)
     return status.st_size, status.st_mtime_ns
 
 

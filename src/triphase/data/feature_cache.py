@@ -33,7 +33,7 @@ Read = Callable[[Tensor], Tensor]
 View = Callable[[Tensor, Tensor, int], Tensor]  # pixels, their rows, number of the view -> pixels
 
 
-def mirrored(x: Tensor, rows: Tensor, view: int) -> Tensor:
+def mirror_view(x: Tensor, rows: Tensor, view: int) -> Tensor:
     """View 0 is the image, view 1 its mirror image."""
     return augment.view(x, torch.full((len(x),), view))
 
@@ -45,7 +45,7 @@ def encode(
     read: Read,
     views: int = 1,
     dtype: torch.dtype = torch.float32,
-    view: View = mirrored,
+    view: View = mirror_view,
     context: Context | None = None,
 ) -> Tensor:
     """(n, views, ...): packed llf of n images in each of their views, in chunks that are always full."""
@@ -87,10 +87,10 @@ def latents(
     model: SplitClassifier, images: Images, dtype: torch.dtype = torch.float32, context: Context | None = None
 ) -> Tensor:
     """(n, ...): packed llf of images without augmentation, as evaluation wants them."""
-    return views_of(model, images, 1, dtype, context)[:, 0]
+    return latent_views(model, images, 1, dtype, context)[:, 0]
 
 
-def views_of(
+def latent_views(
     model: SplitClassifier, images: Images, views: int, dtype: torch.dtype, context: Context | None = None
 ) -> Tensor:
     """(n, views, ...): packed llf of images and of their mirror images; computed if the context has none."""

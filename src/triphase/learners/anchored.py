@@ -24,11 +24,12 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.slda import SLDA
-from triphase.learners.slda_depths import SHRINKAGE, Depths
+from triphase.learners.slda_depths import SHRINKAGE
 from triphase.learners.tpc import TPC
 from triphase.learners.training import set_trainable
 from triphase.maths.bias import class_rows
-from triphase.models import SplitClassifier, linear_head
+from triphase.models import DepthFeatures, SplitClassifier, linear_head
+from triphase.models.inference import Ensemble, standardize
 
 CLOSED_FORM_WEIGHT = 7.0  # of the closed form's scores beside TPC's
 FEW_CLASSES = 10  # below, an image's own scores are too few for a standard deviation (of two, only the sign stays)
@@ -56,9 +57,9 @@ class Anchored:
         self.context = Context() if context is None else context
         self.model, self.memory, self.pretrained = model, memory, pretrained
         self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained, context=self.context)
-        widest = 2 * model.n_features
-        self.depths = Depths(copy.deepcopy(model.csf), widest=widest)
-        head = linear_head(widest, model.n_classes).to(model.device)  # unused: SLDA scores features by itself
+        max_width = 2 * model.n_features
+        self.depths = DepthFeatures(copy.deepcopy(model.csf), max_width=max_width)
+        head = linear_head(max_width, model.n_classes).to(model.device)  # unused: SLDA scores features by itself
         self.frozen_model = SplitClassifier(model.llf, self.depths, head)  # its csf never learns after E_1
         set_trainable(self.frozen_model, llf=False, csf=False)
         self.closed_form = SLDA(self.frozen_model, seed=seed, shrinkage=SHRINKAGE, context=self.context)
@@ -105,10 +106,22 @@ class Anchored:
         closed = self.closed_form.logits(z, f)
         if self.quick_experience:
             return closed
+        tpc_std, closed_std = self._fixed_stds()
+        closed = standardize_seen(closed, self.known, closed_std)
+        return standardize_seen(self.tpc.logits(z), self.known, tpc_std) + CLOSED_FORM_WEIGHT * closed
+
+    def inference(self) -> Ensemble:
+        """Both members as they answer; the closed form alone after a quick lesson."""
+        closed = self.closed_form.inference()
+        if self.quick_experience:
+            return closed
+        members = [*self.tpc.inference().members, *closed.members]
+        return Ensemble(members, (1.0, CLOSED_FORM_WEIGHT), self._fixed_stds())
+
+    def _fixed_stds(self) -> tuple[float | None, float | None]:
+        """The standard deviations that few classes share; an image of many classes has its own."""
         few = len(self.known) < FEW_CLASSES
-        tpc_std, closed_std = self.score_stds if few and self.score_stds else (None, None)
-        closed = standardize(closed, self.known, closed_std)
-        return standardize(self.tpc.logits(z), self.known, tpc_std) + CLOSED_FORM_WEIGHT * closed
+        return self.score_stds if few and self.score_stds else (None, None)
 
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one. What csf learned from it stays in csf."""
@@ -157,14 +170,10 @@ def evenly_spaced(n: int) -> Tensor:
     return torch.linspace(0, n - 1, min(N_SCALE_SAMPLES, n)).long()
 
 
-def standardize(logits: Tensor, seen: set[int], std: float | None = None) -> Tensor:
+def standardize_seen(logits: Tensor, seen: set[int], std: float | None = None) -> Tensor:
     """Mean 0 and standard deviation 1 over the classes seen, image by image; -inf stays for the others.
 
     With `std`, scores are divided by it in place of each image's own standard deviation.
     """
     columns = class_rows(seen, logits)
-    scores = logits[:, columns]
-    centred = scores - scores.mean(1, keepdim=True)
-    own = centred.std(1, keepdim=True, correction=0)
-    divisor = (own if std is None else torch.full_like(own, std)).clamp(min=1e-12)
-    return logits.index_copy(1, columns, centred / divisor)
+    return logits.index_copy(1, columns, standardize(logits[:, columns], std))

@@ -189,7 +189,9 @@ class BiC:
             return IDENTITY, torch.zeros(())
         columns = class_rows(frozenset(seen), self.model.head.weight)
         with eval_mode(self.model), torch.no_grad():
-            logits = torch.cat([self.model.tail(batches.held(part))[:, columns] for part in slots.split(256)])
+            logits = torch.cat(
+                [self.model.tail(batches.memory_latents(part))[:, columns] for part in slots.split(256)]
+            )
         y = torch.searchsorted(columns, self.memory["y"][slots].to(columns.device))
         is_new = torch.isin(columns, torch.tensor(sorted(new), device=columns.device))
         n_mb, index = recipe.n_mbe + recipe.n_mbr, batches.experience.index
@@ -197,7 +199,8 @@ class BiC:
             torch.randperm(len(y), generator=generator(self.seed, "stage 2", index, epoch))
             for epoch in range(self.stage2_epochs)
         ]
-        return fit_pair(logits, y, is_new, orders, n_mb)
+        with self.context.stopwatch.time("head"):
+            return fit_pair(logits, y, is_new, orders, n_mb)
 
 
 @torch.no_grad()

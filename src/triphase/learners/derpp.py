@@ -126,7 +126,7 @@ class DERpp:
     def _logits(self, batches: Batches, rows: Tensor) -> Tensor:
         """Logits of images of the experience, without augmentation; only for those that get in."""
         with eval_mode(self.model):
-            parts = [self.model.tail(batches.plain(part)).cpu() for part in rows.split(256)]
+            parts = [self.model.tail(batches.image_latents(part)).cpu() for part in rows.split(256)]
         return torch.cat(parts) if parts else torch.empty(0, self.model.n_classes)
 
     def _widen(self) -> None:

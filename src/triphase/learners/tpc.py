@@ -6,6 +6,7 @@ ones. Every option beyond the paper's text is settled and explained in docs/devi
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable
@@ -40,6 +41,7 @@ from triphase.maths import bias_correction_loss, block_gradient, normalize_, out
 from triphase.maths.bias import check_std, class_rows
 from triphase.maths.masking import check_tolerance, gradient_masks
 from triphase.models import SplitClassifier
+from triphase.models.inference import Ensemble, Member
 
 SGDStep = Callable[[SGD, Tensor, Tensor, Tensor], Tensor]  # optimizer, cross-entropy, z, logits -> the whole loss
 
@@ -205,6 +207,11 @@ class TPC:
 
     def rescale(self, z: Tensor) -> None:
         """Nothing to do: the scores have no scale that was fitted."""
+
+    def inference(self) -> Ensemble:
+        """csf and head as they answer."""
+        rows = self.model.head.weight.detach()[: max(self.known) + 1].clone()
+        return Ensemble([Member(copy.deepcopy(self.model.csf), rows)])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""

@@ -1,0 +1,40 @@
+"""From a benchmark and options to a run: model, learner and weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from triphase.bench.benchmarks import BENCHMARKS, find
+from triphase.bench.learners import LEARNER_SPECS
+from triphase.bench.run.options import RunOptions
+from triphase.bench.run.setup import _weights, prepare
+from triphase.errors import TriphaseWarning
+
+digits = find("digits-5")
+
+
+def test_all_learners_start_from_the_same_weights_and_conditions() -> None:
+    setups = [prepare(digits, RunOptions(learner=name, seed=5), Path()) for name in LEARNER_SPECS]
+    reference = setups[0]
+    for setup in setups[1:]:
+        for name, tensor in reference.learner.model.state_dict().items():
+            assert tensor.equal(setup.learner.model.state_dict()[name])
+        assert setup.first == reference.first
+        n_mb = setup.rest.n_mbe + setup.rest.n_mbr  # without memory, the minibatch is as large
+        assert n_mb == reference.rest.n_mbe + reference.rest.n_mbr
+        assert replace(setup.rest, n_mbe=1, n_mbr=0) == replace(reference.rest, n_mbe=1, n_mbr=0)
+
+
+def test_the_seed_decides_the_initial_weights() -> None:
+    one, two = (prepare(digits, RunOptions(seed=seed), Path()).learner.model.state_dict() for seed in (0, 1))
+    assert any(not one[name].equal(two[name]) for name in one)
+
+
+def test_missing_weights_are_not_passed_over_in_silence(tmp_path: Path) -> None:
+    with pytest.warns(TriphaseWarning, match=r"mobilenet_v1_folded.safetensors is not in .*starts at random"):
+        assert _weights(BENCHMARKS["core50-41"], RunOptions(), tmp_path) is None
+    assert _weights(BENCHMARKS["core50-41"], RunOptions(backbone="resnet18"), tmp_path) is None
+    assert _weights(BENCHMARKS["cifar100-11"], RunOptions(), tmp_path) is None
