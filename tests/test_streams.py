@@ -186,7 +186,7 @@ def test_class_incremental_brings_b_classes_then_c_each(first: int, then: int, l
         then=then,
         order=order,
         n_experiences=1 + later,
-        n_classes_known=n_classes_known,
+        n_classes_known=known,
     )
     n = first + later * then
     assert [len(e.classes) for e in s.experiences] == [first] + [then] * later

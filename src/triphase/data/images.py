@@ -21,7 +21,7 @@ Reader = Callable[[Tensor], Tensor]  # row numbers (int64) -> uint8 NCHW
 class Images:
     """Labelled images with stable ids; `read` returns pixels at one common size.
 
-    Ids tell samples apart for ever (the reservoir's keys come from them): a content hash, or the position in the
+    Ids identify samples for ever (the reservoir's keys come from them): a content hash, or the position in the
     dataset for published sets.
 
     >>> images = Images.from_array(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 1, 2]))
@@ -81,7 +81,7 @@ class Images:
         return self._reader(self._rows[indices])
 
     def select(self, indices: Tensor, labels: Tensor | None = None) -> Images:
-        """Some of the images, optionally under other labels; no pixel is copied."""
+        """The images at these indices, optionally under other labels; no pixel is copied."""
         chosen = self.labels[indices] if labels is None else labels
         return Images(self._reader, chosen, self.ids[indices], self._rows[indices])
 
@@ -92,7 +92,7 @@ class Images:
 
 
 def select_classes(images: Images, classes: Sequence[int]) -> Images:
-    """The images of some classes, in their order."""
+    """The images of these classes, in their order."""
     return images.select(torch.isin(images.labels, torch.tensor(classes)).nonzero().view(-1))
 
 
