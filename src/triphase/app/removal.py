@@ -65,7 +65,7 @@ def _take_out(model: Model, name: str) -> None:
     model.pending = {id_: number[label] for id_, label in model.pending.items() if label != gone}
     model.apart &= model.taught.keys()
     if model.memory is not None:
-        model.memory.forget(gone)
+        model.memory.drop_class(gone)
     model.learner.drop_class(gone)
     _rebuild_spread(model)
     model.moments = [
