@@ -30,11 +30,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Images, Memory, RanPAC, Recipe, SplitClassifier
-from triphase.bench.datasets import lessons_with_repetition
 from triphase.context import Context
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
-from triphase.data.streams import Stream, class_incremental, members, per_class, seeded_order, stream
+from triphase.data.streams import Stream, class_incremental, members, per_class, seeded_order, with_repetition
 from triphase.learners.slda_depths import SHRINKAGE, Depths
 from triphase.models import build, linear_head
 
@@ -189,9 +188,17 @@ def left_out(data: Path, order: int, kind: str = "new") -> Stream:
             lessons, test, names, first=10, then=2, order=classes, n_experiences=21, evaluate_after=points
         )
     lessons, test = (images.select(members(images.labels, classes)) for images in (lessons, test))
-    parts = lessons_with_repetition(lessons, names, classes, (61, 10, 5), order)
-    points = range(1, 62, shape.every)
-    return stream(parts, test, names, n_classes=CLASSES, evaluation="all", evaluate_after=points)
+    return with_repetition(
+        lessons,
+        test,
+        names,
+        n_experiences=61,
+        first=10,
+        per_experience=5,
+        order=classes,
+        seed=order,
+        evaluate_after=range(1, 62, shape.every),
+    )
 
 
 class Bench:

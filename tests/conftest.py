@@ -1,8 +1,78 @@
 """Shared set-up: no test depends on timing, and one thread per worker keeps two workers on two cores."""
 
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
 import torch
 from hypothesis import settings
+
+from command import Answer, Call
+
+if TYPE_CHECKING:
+    from triphase.bench.report.group import Groups
+
+StopAtSave = Callable[..., None]
 
 settings.register_profile("triphase", deadline=None, derandomize=True)
 settings.load_profile("triphase")
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def triphase(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Calls the command in this process, in a folder of the test's own and in a wide terminal."""
+    from triphase.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["triphase", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return Answer(int(end.value.code or 0), out, err)
+
+    return call
+
+
+@pytest.fixture
+def stop_at_save(monkeypatch: pytest.MonkeyPatch) -> StopAtSave:
+    """stop_at_save(n, error) raises the error after the n-th save from now on; None lets it be."""
+    from oracle import Killed
+    from triphase.checkpoint import Checkpoint
+
+    real, left = Checkpoint.save, [0]
+    what: list[type[BaseException]] = [Killed]
+
+    def save(self: Checkpoint, state: dict[str, Any], *, wait: bool = True) -> bool:
+        done = real(self, state, wait=wait)
+        left[0] -= 1
+        if left[0] == 0:
+            raise what[0]
+        return done
+
+    monkeypatch.setattr(Checkpoint, "save", save)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # only a power cut needs it
+
+    def stop(n: int | None, error: type[BaseException] = Killed) -> None:
+        left[0], what[0] = n or 0, error
+
+    return stop
+
+
+@pytest.fixture
+def three_orders(tmp_path: Path) -> Groups:
+    """TPC and AR1 on three class orders, and joint training on one."""
+    from fake_reports import make, write
+    from triphase.bench.report.group import group_runs
+
+    runs = [make("tpc", a, order=o, seconds=200) for o, a in ((1, 0.50), (2, 0.52), (3, 0.54))]
+    runs += [make("ar1", a, order=o, seconds=100) for o, a in ((1, 0.45), (2, 0.47), (3, 0.49))]
+    return group_runs([write(tmp_path / "runs", *runs, make("joint", 0.8))])

@@ -1,13 +1,10 @@
 """Photos as they lie on disks: every kind of file and folder."""
 
-import io
 import os
 import struct
 import subprocess
 import sys
 import unicodedata
-import warnings
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +13,15 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from triphase.app import scan as scan_module
 from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.app.scan import scan
 from triphase.budget import Budget
-from triphase.data import images as images_module
-from triphase.data.images import _open as open_image
-from triphase.data.images import decode, decode_sizes
+from triphase.data import decoding
+from triphase.data.decoding import _open as open_image
+from triphase.data.decoding import decode, decode_sizes
 from triphase.errors import BadData
 from triphase.randomness import generator
 
@@ -47,35 +44,6 @@ def scene(seed: int, side: int = 300) -> NDArray[np.uint8]:
     mixed = sum(layer / 2**i for i, layer in enumerate(layers))
     assert isinstance(mixed, torch.Tensor)
     return (mixed[0] * 110 + 20).clamp(0, 255).permute(1, 2, 0).byte().numpy()
-
-
-def jpeg(width: int, height: int) -> bytes:
-    """A grey JPEG of any size, without ever holding its pixels: equal blocks are six bits each."""
-    buffer = io.BytesIO()
-    Image.new("L", (8, 8), 128).save(buffer, "JPEG")
-    head = bytearray(buffer.getvalue())
-    frame = head.index(b"\xff\xc0") + 5
-    head[frame : frame + 4] = struct.pack(">HH", height, width)
-    scanned = head.index(b"\xff\xda")
-    start = scanned + 2 + struct.unpack_from(">H", head, scanned + 2)[0]
-    blocks = -(-width // 8) * -(-height // 8)
-    return bytes(head[:start]) + b"\x28\xa2\x8a" * -(-blocks // 4) + b"\xff\xd9"
-
-
-def png(width: int, height: int, rows: int) -> bytes:
-    """A black PNG that promises width x height, 1 bit each, and holds some of its rows."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    pixels = zlib.compress(bytes(rows * (1 + (width + 7) // 8)))
-    return PNG + b"".join(
-        (
-            chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)),
-            chunk(b"IDAT", pixels),
-            chunk(b"IEND", b""),
-        )
-    )
 
 
 # Folders
@@ -191,7 +159,7 @@ def test_names_that_are_no_unicode_are_told_not_fatal(tmp_path: Path) -> None:
     broken = picture(tmp_path / "cat" / os.fsdecode(b"caf\xe9.png"))
     assert scan(tmp_path, 8).paths == [broken]
     broken.write_bytes(b"")
-    with pytest.raises(BadData, match="caf\\\\xe9.png cannot be read"):
+    with pytest.raises(BadData, match="caf\\\\xe9.png is an empty file"):
         scan(tmp_path, 8)
     picture(tmp_path / os.fsdecode(b"caf\xe9") / "1.png")
     with pytest.raises(BadData, match="not valid UTF-8. Rename the folder .*caf\\\\xe9"):
@@ -234,23 +202,12 @@ def test_broken_photos_are_refused_by_name_or_listed(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     picture(tmp_path / "cat" / "private.png")
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, mode: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(scan_module, "file_digest", refuse)
+    monkeypatch.setattr("triphase.data.sources.listing.open", refuse, raising=False)
     with pytest.raises(BadData, match=r"private\.png cannot be read \(Permission denied\); allow reading it"):
         scan(tmp_path, 8)
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_every_orientation_is_turned_upright(tmp_path: Path, orientation: int) -> None:
-    path, exif = tmp_path / "x.png", Image.Exif()
-    exif[0x0112] = orientation
-    Image.fromarray(scene(0)[:200]).save(path, exif=exif)
-    with Image.open(path) as image:
-        upright = ImageOps.fit(ImageOps.exif_transpose(image), (32, 32), Image.Resampling.BICUBIC)
-    difference = decode(path, 32).int() - torch.from_numpy(np.array(upright)).permute(2, 0, 1).int()
-    assert difference.abs().max() <= 1
 
 
 def test_copies_within_a_class_count_once(tmp_path: Path) -> None:
@@ -310,7 +267,7 @@ def test_a_photo_is_decoded_once_for_both_of_its_squares(tmp_path: Path, monkeyp
         opened.append(path)
         return open_image(path)
 
-    monkeypatch.setattr(images_module, "_open", noted)
+    monkeypatch.setattr(decoding, "_open", noted)
     found = scan(tmp_path, 128, Budget(1 << 20))
     assert torch.equal(found.images.read(torch.arange(3)), expected)
     assert torch.equal(found.hashes, dhash(thumbnails))
@@ -349,7 +306,7 @@ def test_rows_of_photos_that_are_skipped_do_not_shift_the_others(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("meddle", "words"),
-    [(lambda path: path.unlink(), "cannot be read"), (lambda path: picture(path, 200), "was changed while")],
+    [(lambda path: path.unlink(), "; check the spelling"), (lambda path: picture(path, 200), " was changed while")],
     ids=["vanished", "changed"],
 )
 def test_a_photo_that_changes_between_hashing_and_decoding_is_named(
@@ -362,45 +319,19 @@ def test_a_photo_that_changes_between_hashing_and_decoding_is_named(
         if event["event"] == "scan":
             meddle(path)
 
-    with pytest.raises(BadData, match=rf"restless\.png {words}"):
+    with pytest.raises(BadData, match=rf"restless\.png{words}"):
         scan(tmp_path, 8, watch=watch)
 
 
-def test_a_jpeg_of_20000_x_20000_is_read_at_a_fraction(tmp_path: Path) -> None:
-    path = tmp_path / "wide.jpg"
-    path.write_bytes(jpeg(20_000, 20_000))
-    assert decode(path, 32).unique().tolist() == [128]
-
-
-@pytest.mark.parametrize("side", [10_000, 20_000, 60_000])
-def test_images_that_would_fill_the_memory_are_refused(tmp_path: Path, side: int) -> None:
-    path = tmp_path / "bomb.png"
-    path.write_bytes(png(side, side, rows=10))
-    with warnings.catch_warnings(), pytest.raises(BadData, match=r"bomb\.png .*pixels.*save a smaller copy"):
-        warnings.simplefilter("ignore")
-        decode(path, 32)
-
-
-def test_a_progressive_jpeg_must_fit_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "bomb.jpg"
-    Image.new("L", (8, 8), 128).save(path, progressive=True)
-    content = bytearray(path.read_bytes())
-    frame = content.index(b"\xff\xc2") + 5
-    content[frame : frame + 4] = struct.pack(">HH", 60_000, 60_000)
-    path.write_bytes(content)
-    with pytest.raises(BadData, match=r"60000 x 60000 pixels.*not progressive"):
-        decode(path, 32)
-
-
 def test_large_images_are_decoded_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triphase.data.images.LARGE", 30)  # below the 36 pixels of these
+    monkeypatch.setattr("triphase.data.decoding.LARGE", 30)  # below the 36 pixels of these
     for i in range(6):
         picture(tmp_path / "cat" / f"{i}.png", i)
     assert len(scan(tmp_path, 8)) == 6
 
 
 PEAK = """
-import resource, struct, sys
+import re, struct, sys
 from pathlib import Path
 from PIL import Image
 from triphase.app.scan import scan
@@ -414,10 +345,11 @@ for n in (6, 18):
         (root / str(n) / "cat").mkdir(parents=True, exist_ok=True)
         (root / str(n) / "cat" / f"{i}.png").write_bytes(content + struct.pack("I", i))
     assert len(scan(root / str(n), 64, Budget(0))) == n
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])  # ru_maxrss is the parent's
 """
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the peak")
 def test_memory_does_not_grow_with_the_number_of_photos(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PEAK, str(tmp_path)]
     few, many = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())

@@ -32,7 +32,7 @@ from triphase.app.store.versions import Store
 from triphase.budget import Budget
 from triphase.checkpoint import Checkpoint
 from triphase.cli import main
-from triphase.cli.progress import Progress
+from triphase.cli.lesson_view import LessonView
 from triphase.data.feature_cache import features
 from triphase.data.memory import HELD_OUT
 from triphase.data.streams import Experience
@@ -939,7 +939,7 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
         (["rename", "new", "a", "b"], "new holds no model"),
         (["forget", "new", "a"], "new holds no model"),
         (["unteach", "new", "one"], "new holds no model"),
-        (["unteach", "base", "one", "nowhere"], "There is no file or folder nowhere"),
+        (["unteach", "base", "one", "nowhere"], "There is no file nowhere"),
         (["unteach", "base", "pipe"], "pipe is neither a file nor a folder"),
         (["unteach", "base", "two", "test"], "No photo in two and 1 other place was taught to this model"),
     ],
@@ -1113,7 +1113,7 @@ def test_help_begins_with_what_most_people_need() -> None:
 
 
 def test_the_terminal_shows_how_far_a_lesson_is() -> None:
-    progress = Progress(quiet=True)
+    progress = LessonView(quiet=True)
     assert "Preparing" in str(progress.draw())
     progress.watch({"event": "scan", "done": 32, "total": 64})
     assert "32 of 64 photos" in str(progress.draw()) and str(progress.draw()).count("█") == 12

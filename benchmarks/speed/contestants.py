@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from workload import Workload, sgd, timed
 
 from triphase import DERpp, Memory, run
-from triphase.bench.run.runner import _Test
+from triphase.bench.run.evaluation import TestImages
 from triphase.context import Context
 from triphase.data import training_latents
 from triphase.data.batches import Batches
@@ -51,7 +51,7 @@ def triphase_beyond_latents(load: Workload, save: bool = True) -> tuple[float, f
 
     with (
         patch.object(training_latents, "latent_views", timing(training_latents.latent_views)),
-        patch.object(_Test, "predict", timing(_Test.predict)),
+        patch.object(TestImages, "predict", timing(TestImages.predict)),
     ):
         whole = triphase_run(load, save=save)
     return whole, whole - outside[0]

@@ -14,7 +14,7 @@ import contestants
 import torch
 from workload import Workload, pixels, timed, workload
 
-from triphase.bench.run.runner import _Test
+from triphase.bench.run.evaluation import TestImages
 
 EVALUATIONS = 20
 
@@ -71,7 +71,7 @@ def evaluation(load: Workload, rounds: int, n: int) -> dict[str, float]:
     learner.model.eval()
     for _ in range(rounds):
         with timed() as seconds:
-            test = _Test(learner, images)
+            test = TestImages(learner, images)
             for _ in range(EVALUATIONS):
                 test.predict(learner, 10)
         ours.append(seconds[0])

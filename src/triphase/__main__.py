@@ -18,7 +18,7 @@ def main() -> None:
         command()
     except SystemExit as end:
         status = end.code or 0
-    busy = [t for t in threading.enumerate() if t is not threading.current_thread() and t.name[:7] != "decode-"]
+    busy = [t for t in threading.enumerate() if t is not threading.current_thread()]
     if not isinstance(status, int) or busy:  # a message, or somebody is still writing
         sys.exit(status)
     try:

@@ -23,7 +23,8 @@ from triphase.app.options import Options
 from triphase.app.store.files import Version
 from triphase.app.store.versions import Store
 from triphase.app.teach import KEEP, recipe_for
-from triphase.data.images import Images, content_ids, resize, square
+from triphase.data.decoding import square
+from triphase.data.images import Images, content_ids, resize
 from triphase.data.sources.listing import file_digest, ids_from
 from triphase.errors import BadData, InvalidValue, Mismatch
 

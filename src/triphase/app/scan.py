@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +14,8 @@ from torch import Tensor
 from triphase.app.class_names import class_name
 from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.budget import Budget
-from triphase.data.images import DECODE_THREADS, Images, decode_sizes
+from triphase.data.decoding import check_file, decode_sizes, in_threads
+from triphase.data.images import Images
 from triphase.data.sources.folder import class_folders, images_below, layout
 from triphase.data.sources.listing import file_digest, ids_from
 from triphase.errors import BadData, InvalidValue, few
@@ -94,11 +94,10 @@ def scan(
     """
     root, before = Path(root), taught or {}
     listed, remarks = _list(root)
-    with ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="decode") as pool:
-        files = _hash_all(pool, listed, watch)
-        first = {file.id: file for file in sorted(files, reverse=True) if not file.fault}
-        new = sorted(file for file in first.values() if before.get(file.id) != file.name)
-        decoded = _decode_all(pool, new, size, budget, watch)
+    files = _hash_all(listed, watch)
+    first = {file.id: file for file in sorted(files, reverse=True) if not file.fault}
+    new = sorted(file for file in first.values() if before.get(file.id) != file.name)
+    decoded = _decode_all(new, size, budget, watch)
     files = [file._replace(fault=file.fault or decoded.faults.get(file.id, "")) for file in files]
     good = _readable(files, root, skip_bad)
     distinct = _distinct(good)
@@ -132,14 +131,11 @@ def find_taught(
     """The photos in some files and folders, at any depth, that were taught: each content once, and their ids."""
     listed: list[_File] = []
     for place in places:
-        if not place.exists():
-            raise BadData(f"There is no file or folder {place}; check the spelling.")
-        if not place.is_dir() and not place.is_file():  # reading a pipe might never end
-            raise BadData(f"{place} is neither a file nor a folder; give photos, or folders of them.")
+        if not place.is_dir():
+            check_file(place)
         paths = images_below(place)[0] if place.is_dir() else [place]
         listed += [_File("", path) for path in paths]
-    with ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="decode") as pool:
-        files = _hash_all(pool, listed, watch)
+    files = _hash_all(listed, watch)
     bad = [file.fault for file in files if file.fault]
     if bad and not skip_bad:
         raise BadData(f"{bad[0]} To go on without, use --skip-bad.")
@@ -186,32 +182,29 @@ def _class_of(folder: Path) -> str:
 
 
 def _in_chunks(
-    pool: ThreadPoolExecutor, work: Callable[[Item], Result], items: Sequence[Item], event: str, watch: Watch
+    work: Callable[[Item], Result], items: Sequence[Item], event: str, watch: Watch
 ) -> Iterator[list[Result]]:
     """What `work` makes of the items in threads, a chunk at a time; each chunk is an event."""
     for start in range(0, len(items), CHUNK):
-        results = list(pool.map(work, items[start : start + CHUNK]))
+        results = in_threads(work, items[start : start + CHUNK])
         watch({"event": event, "done": start + len(results), "total": len(items)})
         yield results
 
 
-def _hash_all(pool: ThreadPoolExecutor, files: Sequence[_File], watch: Watch) -> list[_File]:
+def _hash_all(files: Sequence[_File], watch: Watch) -> list[_File]:
     """The files with their ids, or with a sentence why they cannot be read."""
 
     def hash_one(file: _File) -> _File:
         try:
             stamp = _stamp(file.path)
             return file._replace(id=int(ids_from([file_digest(file.path)])), stamp=stamp)
-        except OSError as error:
-            fault = f"{file.path} cannot be read ({error.strerror}); allow reading it, or remove it."
-            return file._replace(fault=fault)
+        except BadData as error:
+            return file._replace(fault=str(error))
 
-    return [file for chunk in _in_chunks(pool, hash_one, files, "scan", watch) for file in chunk]
+    return [file for chunk in _in_chunks(hash_one, files, "scan", watch) for file in chunk]
 
 
-def _decode_all(
-    pool: ThreadPoolExecutor, files: Sequence[_File], size: int, budget: Budget | None, watch: Watch
-) -> _Decoded:
+def _decode_all(files: Sequence[_File], size: int, budget: Budget | None, watch: Watch) -> _Decoded:
     """Pixels and near-duplicate hashes of files, each decoded once."""
     pixels = None if budget is None else budget.allocate((len(files), 3, size, size), torch.uint8)
     hashes = torch.zeros(len(files), 2, dtype=torch.long)
@@ -223,7 +216,7 @@ def _decode_all(
             thumbnail, square = decode_sizes(path, (HASH_SIZE, size))
             if _stamp(path) != files[row].stamp:
                 raise BadData(f"{path} was changed while the photos were read; run the command again.")
-        except (BadData, OSError) as error:
+        except BadData as error:
             faults[files[row].id] = str(error)
             return None
         if pixels is not None:
@@ -231,7 +224,7 @@ def _decode_all(
         return thumbnail
 
     done = 0
-    for chunk in _in_chunks(pool, decode_one, range(len(files)), "decode", watch):
+    for chunk in _in_chunks(decode_one, range(len(files)), "decode", watch):
         rows = [row for row, thumbnail in enumerate(chunk, start=done) if thumbnail is not None]
         if rows:
             hashes[rows] = dhash(torch.stack([thumbnail for thumbnail in chunk if thumbnail is not None]))
@@ -241,7 +234,7 @@ def _decode_all(
 
 def _stamp(path: Path) -> tuple[int, int]:
     """What changes when a file does: its size in bytes and the time of its last change."""
-    status = path.stat()
+    status = check_file(path)
     return status.st_size, status.st_mtime_ns
 
 

@@ -11,7 +11,7 @@ from triphase.data.recipe import Recipe
 from triphase.errors import InvalidValue
 
 DATASETS = ("digits", "cifar100", "core50", "imagenet", "folder")
-NOTATIONS = {  # what `find` reads, for people
+NOTATIONS = {  # what `find` reads beside names
     "DATASET:A/B-C": "A experiences: B classes first, then C new ones each (cifar100:10/10-10)",
     "DATASET:nic-A/B-C": "the same with repetition: C classes each, new or known (cifar100:nic-79/10-5)",
 }
@@ -19,7 +19,7 @@ Grid = Mapping[str, tuple[Any, ...]]  # values to search by name of a learner's 
 
 DERPP: Grid = {"alpha": (0.1, 0.2, 0.5), "beta": (0.5, 1.0)}
 CORE50: Mapping[str, Grid] = {"bic": {"stage2_epochs": (4, 8, 12)}, "derpp": DERPP}
-OWN: Mapping[str, Grid] = {"bic": {"stage2_epochs": (8, 100)}, "derpp": DERPP}  # 8 steps do not fit two numbers
+OTHERS: Mapping[str, Grid] = {"bic": {"stage2_epochs": (8, 100)}, "derpp": DERPP}  # 8 steps do not fit two numbers
 NICV2 = 391  # experiences in the published lists
 
 
@@ -55,6 +55,12 @@ class Benchmark:
     def n_experiences(self) -> int:
         """How many experiences it has."""
         return NICV2 if self.shape is None else self.shape[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """What `triphase bench list --json` prints of it."""
+        plain = ("name", "title", "backbone", "memory", "lr_grid", "grids", "evaluation")
+        document = {name: getattr(self, name) for name in plain}
+        return document | {"first": self.first.to_json(), "rest": self.rest.to_json()}
 
 
 def _core50(name: str, shape: tuple[int, int, int] | None, n_mbe: int, n_mbr: int) -> Benchmark:
@@ -157,15 +163,23 @@ def find(name: str) -> Benchmark:
         shape=shape,
         rest=_DEFAULTS[match[1]]["first"],
         lr_grid=(0.1, 0.03, 0.01),
-        grids=OWN,
+        grids=OTHERS,
         repetition=bool(match[2]),
         evaluation="all" if match[2] else "seen",  # as the paper evaluates NIC
         **_DEFAULTS[match[1]],
     )
 
 
+def find_or_none(name: str) -> Benchmark | None:
+    """A benchmark by its name, or None for a stream that is no benchmark."""
+    try:
+        return find(name)
+    except InvalidValue:
+        return None
+
+
 def file_name(benchmark: str) -> str:
-    """A benchmark's name without what folders do not like.
+    """A benchmark's name without characters that folders cannot have.
 
     >>> file_name("cifar100:10/10-10")
     'cifar100-10-10-10'

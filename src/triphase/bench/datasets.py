@@ -1,10 +1,9 @@
-"""Where the images of a benchmark come from, and the order in which its classes arrive."""
+"""The images and the class orders of the datasets that benchmarks use."""
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,13 @@ import torch
 from triphase.data import sources
 from triphase.data.images import Images
 from triphase.data.sources.imagenet import TRAIN_IMAGES, VAL_IMAGES
-from triphase.data.streams import deal, seeded_order
-from triphase.errors import BadData, InvalidValue, TriphaseWarning
-from triphase.randomness import generator, keys
+from triphase.data.streams import seeded_order
+from triphase.errors import BadData, TriphaseWarning
+from triphase.randomness import keys
 
 
 def class_order(dataset: str, n_classes: int, order: int) -> Sequence[int]:
-    """Class orders by published seeds; order 0 of CIFAR-100 is iCaRL's, of digits 0 to 9.
+    """A class order by its published number; order 0 of CIFAR-100 is iCaRL's, of digits 0 to 9.
 
     >>> class_order("cifar100", 100, 0)[:5]
     [68, 56, 78, 8, 23]
@@ -33,40 +32,6 @@ def class_order(dataset: str, n_classes: int, order: int) -> Sequence[int]:
     return list(range(n_classes)) if dataset == "digits" and order == 0 else seeded_order(n_classes, order)
 
 
-def parse_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Classes or class orders as people write them.
-
-    >>> parse_numbers("--orders", "0-3"), parse_numbers("--orders", "2,0")
-    ((0, 1, 2, 3), (2, 0))
-    """
-    numbers: list[int] = []
-    for part in text.split(","):
-        begin, dash, end = part.strip().partition("-")
-        ends = (begin, end if dash else begin)
-        if not all(re.fullmatch(r"\d{1,5}", word, re.ASCII) for word in ends) or int(ends[0]) > int(ends[1]):
-            numbers = []
-            break
-        numbers += range(int(ends[0]), int(ends[1]) + 1)
-    if not numbers or len(set(numbers)) < len(numbers):
-        raise InvalidValue(f"{option} takes different numbers such as 0-3 or 0,2,5, got {text!r}.")
-    return tuple(numbers)
-
-
-def as_ranges(numbers: Iterable[int]) -> str:
-    """Numbers in ascending order, those that follow each other as a range.
-
-    >>> as_ranges([5, 0, 1, 2])
-    '0-2,5'
-    """
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and ranges[-1][-1] == number - 1:
-            ranges[-1] = [ranges[-1][0], number]
-        else:
-            ranges.append([number])
-    return ",".join("-".join(map(str, ends)) for ends in ranges)
-
-
 def load(dataset: str, data: Path, size: int, skip_bad: bool) -> tuple[Images, Images, list[str]]:
     """Training images, test images and class names of a dataset."""
     if dataset == "folder":
@@ -78,7 +43,7 @@ def load(dataset: str, data: Path, size: int, skip_bad: bool) -> tuple[Images, I
                 TriphaseWarning,
                 stacklevel=2,
             )
-        return *_held_out(photos.images, photos.names), photos.names
+        return *_split(photos.images, photos.names), photos.names
     if dataset == "digits":
         train, test, names = sources.digits()
     elif dataset == "cifar100":
@@ -98,44 +63,7 @@ def load(dataset: str, data: Path, size: int, skip_bad: bool) -> tuple[Images, I
     return train.resized(size), test.resized(size), names
 
 
-def lessons_with_repetition(
-    train: Images, names: Sequence[str], order: Sequence[int], shape: tuple[int, int, int], seed: int
-) -> list[Images]:
-    """NIC: the first B classes, then lessons of at most C that are new or come back, each time with new images."""
-    return deal(train, names, _visits(order, shape, seed), seed)
-
-
-def _visits(order: Sequence[int], shape: tuple[int, int, int], seed: int) -> list[list[int]]:
-    """The classes of each lesson: new ones enter one after the other and return anywhere after that.
-
-    Each class has about as many places in a queue, at least two. A lesson takes the next C different classes.
-    Places left at the end are dropped: late lessons may have fewer classes, and a class may come only once.
-    """
-    n, first, then = shape
-    n_classes, places = len(order), first + then * (n - 1)
-    if max(first, then) > n_classes or places < 2 * n_classes:
-        least = 1 + -(-(2 * n_classes - first) // then)
-        raise InvalidValue(
-            f"nic-{n}/{first}-{then} has {places} places, but each of {n_classes} classes comes at least twice and "
-            f"once in a lesson; ask for at most {n_classes} classes at a time and at least {max(2, least)} lessons."
-        )
-    draw = generator(seed, "repetition")
-    pieces: list[tuple[float, int]] = []  # when, and of which class
-    for i, label in enumerate(order):
-        enter = max(0, i - first + 1) / (n_classes - first + 1)
-        again = enter + (1 - enter) * torch.rand(places // n_classes + (i < places % n_classes) - 1, generator=draw)
-        pieces += [(enter, label), *((when, label) for when in again.tolist())]
-    queue = [label for _, label in sorted(pieces, key=lambda piece: piece[0])][first:]
-    lessons = [list(order[:first])]
-    for _ in range(n - 1):
-        lesson = list(dict.fromkeys(queue))[:then]  # a class twice in a lesson waits for the next one
-        for label in lesson:
-            queue.remove(label)
-        lessons.append(lesson)
-    return lessons
-
-
-def _held_out(images: Images, names: list[str]) -> tuple[Images, Images]:
+def _split(images: Images, names: list[str]) -> tuple[Images, Images]:
     """One photo in five of each class, drawn by its id, is for testing; the rest is for training."""
     tested = torch.zeros(len(images), dtype=torch.bool)
     for label in images.labels.unique().tolist():

@@ -1,4 +1,4 @@
-"""The learners by name: how each is made, what it needs, and what of it is searched."""
+"""The learners by name: how a benchmark makes each of them and what a sweep searches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Literal
 
 from triphase.bench.benchmarks import Grid
@@ -29,25 +30,27 @@ from triphase.learners import (
 )
 from triphase.models import SplitClassifier
 
-SET_BY_US = ("model", "memory", "seed", "pretrained", "context")  # arguments of learners that are not theirs to set
+SET_BY_BENCHMARK = ("model", "memory", "seed", "pretrained", "context")  # arguments that are no options
 
 
 @dataclass(frozen=True)
 class LearnerSpec:
-    """One learner: its class, and how a benchmark deals with it."""
+    """One learner: its class, and how a benchmark uses it."""
 
     make: Callable[..., Learner]
     memory: Literal["needed", "optional", "unused"]
     lr: Literal["searched", "if asked", "unused"] = "searched"  # if asked: by --grid lr only
-    plain_first: bool = False  # trains E_1, if it trains it at all, with plain cross-entropy: learners share that
-    open_choices: Grid = field(default_factory=dict)  # what the rival's own papers and code disagree on (SPEC 9.5)
+    plain_first: bool = False  # E_1 is trained, if at all, by plain cross-entropy: one run of it serves them all
+    stores_first: Mapping[str, Any] = field(default_factory=dict)  # options with which E_1 also fills the memory
+    epoch_options: tuple[str, ...] = ()  # options that count epochs: --epochs-scale applies to them
+    open_choices: Grid = field(default_factory=dict)  # options on which the learner's papers and code disagree
 
 
-LEARNERS: dict[str, LearnerSpec] = {
+LEARNER_SPECS: dict[str, LearnerSpec] = {
     "tpc": LearnerSpec(TPC, "optional"),
     "ar1": LearnerSpec(AR1, "optional", plain_first=True, open_choices={"mean": ("global", "class")}),
-    "bic": LearnerSpec(BiC, "needed"),
-    "derpp": LearnerSpec(DERpp, "needed", plain_first=True),
+    "bic": LearnerSpec(BiC, "needed", epoch_options=("stage2_epochs",)),
+    "derpp": LearnerSpec(DERpp, "needed", plain_first=True, stores_first={"logits": "online"}),
     "finetune": LearnerSpec(FineTune, "unused", plain_first=True),
     "replay": LearnerSpec(FineTune, "needed", plain_first=True),
     "joint": LearnerSpec(Joint, "unused", lr="if asked"),
@@ -65,50 +68,49 @@ def learner_spec(name: str) -> LearnerSpec:
     >>> learner_spec("replay").memory
     'needed'
     """
-    if name not in LEARNERS:
-        raise InvalidValue(f"No learner is called {name!r}; there are {', '.join(LEARNERS)}.")
-    return LEARNERS[name]
+    if name not in LEARNER_SPECS:
+        raise InvalidValue(f"No learner is called {name!r}; there are {', '.join(LEARNER_SPECS)}.")
+    return LEARNER_SPECS[name]
 
 
 def shares_first(name: str, own: Mapping[str, Any], *, pretrained: bool) -> bool:
-    """Whether E_1 is trained, and by plain cross-entropy alone, so that one run of it serves several learners."""
-    kind = learner_spec(name)
-    trained = kind.lr != "unused" or not pretrained  # closed forms take a pre-trained network as it is
-    return kind.plain_first and trained and own.get("logits") != "online"  # online: something is stored meanwhile
+    """Whether E_1 is trained by plain cross-entropy alone, so that one run of it serves several learners."""
+    spec = learner_spec(name)
+    trained = spec.lr != "unused" or not pretrained  # closed forms take a pre-trained network as it is
+    stores = any(own.get(option) == value for option, value in spec.stores_first.items())
+    return spec.plain_first and trained and not stores
 
 
 @cache
-def own_options(name: str) -> tuple[str, ...]:
+def learner_options(name: str) -> MappingProxyType[str, inspect.Parameter]:
     """The options that a learner has beside those of the benchmark.
 
-    >>> own_options("slda")
-    ('shrinkage',)
+    >>> list(learner_options("slda"))
+    ['shrinkage']
     """
-    return tuple(
-        option for option in inspect.signature(learner_spec(name).make).parameters if option not in SET_BY_US
-    )
+    parameters = inspect.signature(learner_spec(name).make, eval_str=True).parameters
+    return MappingProxyType({n: p for n, p in parameters.items() if n not in SET_BY_BENCHMARK})
 
 
-def check_options(name: str, own: Mapping[str, Any]) -> None:
-    """Refuse options that the learner does not have, with a list of those it has, and what should be a number."""
-    allowed = own_options(name)
+def check_learner_options(name: str, own: Mapping[str, Any]) -> None:
+    """Refuse options that the learner does not have, and words where it takes a number."""
+    allowed = learner_options(name)
     unknown = [option for option in own if option not in allowed]
     if unknown:
         raise InvalidValue(
             f"The learner {name} has no option {', '.join(unknown)}; it has {', '.join(allowed) or 'none'}."
         )
-    kinds = inspect.signature(learner_spec(name).make, eval_str=True).parameters
     for option, value in own.items():
-        wanted = kinds[option].annotation
-        for kind, said in ((int, "a whole number"), (float, "a finite number")):
-            may_lack = wanted == kind | None and value is None
-            if wanted in (kind, kind | None) and not may_lack and not _is_number(value, kind):
-                raise InvalidValue(f"{option} of the learner {name} must be {said}, got {value!r}.")
+        wanted = allowed[option].annotation
+        for number, words in ((int, "a whole number"), (float, "a finite number")):
+            may_lack = wanted == number | None and value is None
+            if wanted in (number, number | None) and not may_lack and not _is_number(value, number):
+                raise InvalidValue(f"{option} of the learner {name} must be {words}, got {value!r}.")
 
 
-def _is_number(value: object, kind: type) -> bool:
+def _is_number(value: object, number: type) -> bool:
     whole = isinstance(value, int) and not isinstance(value, bool)
-    return whole or (kind is float and isinstance(value, float) and math.isfinite(value))
+    return whole or (number is float and isinstance(value, float) and math.isfinite(value))
 
 
 def make_learner(
@@ -122,13 +124,13 @@ def make_learner(
     context: Context | None = None,
 ) -> Learner:
     """The learner of that name, with options of its own."""
-    kind = learner_spec(name)
-    check_options(name, own)
-    if kind.memory == "unused":
+    spec = learner_spec(name)
+    check_learner_options(name, own)
+    if spec.memory == "unused":
         memory = None
-    elif kind.memory == "needed" and memory is None:
+    elif spec.memory == "needed" and memory is None:
         raise InvalidValue(f"The learner {name} needs a memory; give --memory, or take finetune.")
     try:
-        return kind.make(model, memory, seed=seed, pretrained=pretrained, context=context, **own)
+        return spec.make(model, memory, seed=seed, pretrained=pretrained, context=context, **own)
     except TypeError as error:
         raise InvalidValue(f"The learner {name} refuses its options: {error}.") from error

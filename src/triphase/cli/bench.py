@@ -1,6 +1,5 @@
 """triphase bench: list and run benchmarks."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +10,20 @@ from rich.table import Table
 
 from triphase import state as files
 from triphase.bench.benchmarks import BENCHMARKS, NOTATIONS, file_name, find
-from triphase.bench.learners import LEARNERS
-from triphase.bench.run import Report, run
+from triphase.bench.learners import LEARNER_SPECS
+from triphase.bench.run.directory import recorded_threads
 from triphase.bench.run.options import RunOptions
-from triphase.bench.run.runner import recorded_threads
+from triphase.bench.run.results import Report
 from triphase.bench.run.setup import prepare
 from triphase.budget import Budget
-from triphase.cli.options import JSON, NAMES, Data, LatentBudget, Set, parse_sets, takes_options
+from triphase.cli.arguments import JSON
+from triphase.cli.live import live
+from triphase.cli.printing import percent, print_json
 from triphase.cli.report import report
-from triphase.cli.show import Show, cell, percent, print_json
+from triphase.cli.run_options import Data, LatentBudget, run_options
+from triphase.cli.run_view import RunView
 from triphase.cli.sweep import ablate, sweep
+from triphase.cli.tables import cell
 from triphase.context import Context
 
 bench = typer.Typer(help="Benchmarks for continual learning.", no_args_is_help=True)
@@ -30,26 +33,8 @@ bench = typer.Typer(help="Benchmarks for continual learning.", no_args_is_help=T
 def list_benchmarks(as_json: JSON = False) -> None:
     """List the benchmarks and the learners."""
     if as_json:
-        print_json(
-            {
-                "benchmarks": [
-                    {
-                        "name": b.name,
-                        "title": b.title,
-                        "backbone": b.backbone,
-                        "memory": b.memory,
-                        "first": b.first.to_json(),
-                        "rest": b.rest.to_json(),
-                        "lr_grid": list(b.lr_grid),
-                        "grids": b.grids,
-                        "evaluation": b.evaluation,
-                    }
-                    for b in BENCHMARKS.values()
-                ],
-                "notations": NOTATIONS,
-                "learners": list(LEARNERS),
-            }
-        )
+        benchmarks = [benchmark.to_json() for benchmark in BENCHMARKS.values()]
+        print_json({"benchmarks": benchmarks, "notations": NOTATIONS, "learners": list(LEARNER_SPECS)})
         return
     table = Table(box=None)
     for column in ("name", "paper's name", "backbone", "memory", "n_mbe:n_mbr"):  # the rest is in --json
@@ -62,24 +47,16 @@ def list_benchmarks(as_json: JSON = False) -> None:
     for notation, meaning in NOTATIONS.items():
         console.print(f"  {notation:<18} {meaning}", highlight=False, soft_wrap=True)
     console.print("The dataset folder stands for your own photos in --data, one folder per class.", highlight=False)
-    console.print(f"Learners: {NAMES}.", highlight=False)
+    console.print(f"Learners: {', '.join(LEARNER_SPECS)}.", highlight=False)
 
 
 @bench.command("run")
-@takes_options
+@run_options
 def run_benchmark(
     benchmark: Annotated[str, typer.Argument(help="A name or notation of `triphase bench list`.")],
     options: RunOptions,
-    learner: Annotated[str, typer.Option(help=f"One of {NAMES}.")] = "tpc",
     out: Annotated[Path | None, typer.Option(help="Folder of the run; an unfinished run goes on.")] = None,
     data: Data = Path("data"),
-    order: Annotated[int, typer.Option(help="Class order; 0 is for tuning, 1 to 3 for results.")] = 0,
-    experiences: Annotated[int | None, typer.Option(help="Learn only so many of the first experiences.")] = None,
-    first_from: Annotated[
-        Path | None,
-        typer.Option(help="Take the first experience from this run of finetune with --experiences 1."),
-    ] = None,
-    option: Set = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; all if not given.")] = None,
     latent_budget: LatentBudget = None,
     latent_cache: Annotated[
@@ -90,32 +67,15 @@ def run_benchmark(
     as_json: JSON = False,
 ) -> None:
     """Run one learner on one benchmark; run it again to continue after an interruption."""
-    options = replace(
-        options,
-        learner=learner,
-        order=order,
-        experiences=experiences,
-        first_from=first_from,
-        learner_options=parse_sets(option),
-    )
-    directory = out or Path("runs") / f"{file_name(benchmark)}-{learner}-order{order}-seed{options.seed}"
+    name = f"{file_name(benchmark)}-{options.learner}-order{options.order}-seed{options.seed}"
+    directory = out or Path("runs") / name
     threads = recorded_threads(directory) or threads  # a run goes on as it was begun
     if threads is not None:
         torch.set_num_threads(threads)
     budget = None if latent_budget is None else Budget.megabytes(latent_budget)
     setup = prepare(find(benchmark), options, data, Context(budget, latent_cache))
-    with Show(learner, quiet=as_json) as show:
-        done = run(
-            setup.learner,
-            setup.stream,
-            first=setup.first,
-            rest=setup.rest,
-            out=directory,
-            settings=setup.settings,
-            before=setup.before,
-            watch=show.watch,
-            save_every=save_every,
-        )
+    with live(RunView(options.learner, quiet=as_json)) as view:
+        done = setup.run(directory, watch=view.watch, save_every=save_every)
     if profile:
         files.write_json(directory / "profile.json", done.profile)
     if as_json:
@@ -131,15 +91,12 @@ bench.command("report")(report)
 
 def _print(directory: Path, done: Report) -> None:
     phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in done.phase_seconds.items())
+    ceiling = f" of {percent(done.ceiling)} that perfect learning would reach" if done.ceiling < 1 else ""
     table = Table.grid(padding=(0, 2))
-    table.add_row("AMCA", percent(done.amca) + _of(done))
+    table.add_row("AMCA", percent(done.amca) + ceiling)
     table.add_row("final accuracy", percent(done.final_accuracy))
     table.add_row("training time", f"{done.train_seconds:.1f} s ({phases})")
     parts = ", ".join(f"{part} {100 * share:.0f} %" for part, share in done.profile["shares"].items())
     table.add_row("speed", f"{done.profile['images_per_second']:,.0f} images/s ({parts})")
     table.add_row("run", cell(directory))
     Console().print(table, highlight=False)
-
-
-def _of(done: Report) -> str:
-    return f" of {percent(done.ceiling)} that perfect learning would reach" if done.ceiling < 1 else ""

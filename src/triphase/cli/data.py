@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from triphase.bench.benchmarks import BENCHMARKS
-from triphase.cli.options import JSON
-from triphase.cli.show import print_json
+from triphase.cli.arguments import JSON
+from triphase.cli.printing import print_json
 from triphase.data.sources.inventory import Inventory, Tick
 from triphase.data.sources.overview import check_readable, overview
 from triphase.data.sources.weights import inventory as weights_inventory

@@ -1,6 +1,5 @@
-"""triphase demo: watch a classifier learn class after class, beside the bounds."""
+"""triphase demo: a classifier learns class after class, beside lower and upper bounds."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,14 +8,13 @@ from rich.console import Console
 from rich.table import Table
 
 from triphase import state as files
-from triphase.bench.benchmarks import find
-from triphase.bench.run import Report, run
+from triphase.bench.demo import TITLE, demo_runs
 from triphase.bench.run.options import RunOptions
-from triphase.bench.run.setup import prepare
-from triphase.cli.options import JSON
-from triphase.cli.show import Show, percent, print_json, say
-
-TITLE = "Digits in 5 experiences of 2 classes, memory of 100 images"
+from triphase.bench.run.results import Report
+from triphase.cli.arguments import JSON
+from triphase.cli.live import live
+from triphase.cli.printing import percent, print_json, say
+from triphase.cli.run_view import RunView
 
 
 def demo(
@@ -26,25 +24,13 @@ def demo(
     as_json: JSON = False,
 ) -> None:
     """Learn handwritten digits, two new ones at a time: TPC against fine-tuning, replay and joint training."""
-    from triphase.bench.report.demo_page import (  # matplotlib is slow to import; other commands need none
-        rows,
-        write_page,
-    )
+    from triphase.bench.report.demo_page import rows, write_page  # matplotlib is slow to import
 
     reports: dict[str, Report] = {}
-    options = RunOptions(seed=seed, epochs_scale=epochs_scale)
     files.make_directory(out)  # before the training, not after it
-    for learner in ("tpc", "replay", "finetune", "joint"):
-        setup = prepare(find("digits-5"), replace(options, learner=learner), Path())
-        with Show(f"{learner:<9}", quiet=as_json) as show:
-            reports[learner] = run(
-                setup.learner,
-                setup.stream,
-                first=setup.first,
-                rest=setup.rest,
-                settings=setup.settings,
-                watch=show.watch,
-            )
+    for learner, setup in demo_runs(RunOptions(seed=seed, epochs_scale=epochs_scale)):
+        with live(RunView(f"{learner:<9}", quiet=as_json)) as view:
+            reports[learner] = setup.run(watch=view.watch)
     page = write_page(out, TITLE, "triphase demo", reports)
     if as_json:
         print_json({"learners": {n: r.to_json() for n, r in reports.items()}, "report": str(page)})

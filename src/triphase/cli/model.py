@@ -16,9 +16,11 @@ from rich.text import Text
 
 from triphase.app import manage
 from triphase.app.store.files import Version
-from triphase.cli.options import JSON
-from triphase.cli.progress import Progress, count
-from triphase.cli.show import cell, percent, print_json, say
+from triphase.cli.arguments import JSON
+from triphase.cli.lesson_view import LessonView
+from triphase.cli.live import live
+from triphase.cli.printing import count, percent, print_json, say
+from triphase.cli.tables import cell
 from triphase.cli.teach import ModelFolder, PhotoFolder, SkipBad, print_skipped
 from triphase.errors import BadData, few
 from triphase.printable import printable
@@ -51,7 +53,7 @@ def predict(
 
 def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
     """Measure a model on photos that it was not taught."""
-    with Progress(quiet=as_json) as progress:
+    with live(LessonView(quiet=as_json)) as progress:
         result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=progress.watch)
     if as_json:
         print_json({"model": str(model), **asdict(result)})
@@ -204,7 +206,7 @@ def unteach(
     Take them out of their folder, too: a later `teach` of it learns them again.
     """
     before = manage.open_store(model).version().info["classes"]
-    with Progress(quiet=as_json) as progress:
+    with live(LessonView(quiet=as_json)) as progress:
         version, taken = manage.unteach(model, photos, skip_bad=skip_bad, watch=progress.watch)
     text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."
     for name in before:

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triphase.cli.options import JSON
-from triphase.cli.show import print_json, say
+from triphase.cli.arguments import JSON
+from triphase.cli.printing import print_json, say
 from triphase.printable import printable
 
 
@@ -19,12 +19,12 @@ def report(
     as_json: JSON = False,
 ) -> None:
     """Put runs into the paper's tables and figures, beside the paper's own numbers."""
-    from triphase.bench.report.write import write_report  # matplotlib is slow to import; other commands need none
+    from triphase.bench.report.write import write_report  # matplotlib is slow to import
 
     written = write_report(runs, out)
     if as_json:
         tables = {table.name: table.records for table in written.tables}
-        print_json({"report": str(written.page), "tables": tables, "notes": written.notes})
+        print_json({"report": str(written.page), "tables": tables, "notes": written.caveats})
         return
     console = Console()
     for table in written.tables[:2]:
@@ -34,6 +34,6 @@ def report(
         for row in table.rows:
             shown.add_row(*(Text(printable(cell.text), "bold" if cell.best else "") for cell in row))
         console.print(shown, highlight=False)
-    for note in written.notes:
-        say(f"- {note}")
+    for caveat in written.caveats:
+        say(f"- {caveat}")
     say(f"The page is {written.page}")

@@ -13,9 +13,11 @@ from rich.table import Table
 from triphase.app.options import LEARNERS, Options, parse_memory
 from triphase.app.teach import KEEP, Outcome, Plan, recorded_threads, rehearse
 from triphase.app.teach import teach as teach_lesson
-from triphase.cli.options import JSON
-from triphase.cli.progress import Progress, count
-from triphase.cli.show import cell, percent, print_json, say
+from triphase.cli.arguments import JSON
+from triphase.cli.lesson_view import LessonView
+from triphase.cli.live import live
+from triphase.cli.printing import count, percent, print_json, say
+from triphase.cli.tables import cell
 from triphase.errors import FEW, Interrupted, TriphaseError, few
 
 NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}
@@ -83,7 +85,7 @@ def teach(
     }
     given = {name: value for name, value in given.items() if value is not None}
     how: dict[str, Any] = {"max_drop": max_drop, "force": force, "quick": quick, "skip_bad": skip_bad, "keep": keep}
-    with Progress(quiet=as_json) as progress:
+    with live(LessonView(quiet=as_json)) as progress:
         if dry_run:
             found = rehearse(model, photos, given, **how, watch=progress.watch)
         else:

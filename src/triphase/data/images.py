@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from pathlib import Path
-from threading import Lock
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
-from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.data.decoding import decode, in_threads
 from triphase.errors import BadData, InvalidValue
 
-DECODE_THREADS = min(8, (os.cpu_count() or 2) + 2)  # some wait for the disk; each may hold a large photo
 Reader = Callable[[Tensor], Tensor]  # row numbers (int64) -> uint8 NCHW
-
-# EPS would start Ghostscript on the file; Pillow only recognises the others, it cannot draw them.
-NOT_DECODED = frozenset({"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"})
-# Photos that Pillow cannot read by itself: they are refused by name rather than passed over.
-FOREIGN_SUFFIXES = frozenset({".heic", ".heif"})
-# How JPEG, PNG, GIF, WebP, BMP and AVIF begin.
-PHOTO = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0{4}|.{4}ftypavi[fs]", re.DOTALL)
-TIFF = (b"II*\0", b"MM\0*")  # raw files of cameras too, which have suffixes of their own and hold a thumbnail
-LARGE = 1 << 24  # pixels of an image that is decoded while no other large one is, so that memory stays bounded
-_one_large = Lock()
-DRAFT = 96  # pixels: no JPEG is decoded smaller, so a photo's pixels do not depend on what else is made of it
-ORIENTATION = 0x0112
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 class Images:
@@ -85,14 +56,19 @@ class Images:
 
     @classmethod
     def from_files(cls, paths: Sequence[Path], labels: Tensor, ids: Tensor, size: int) -> Images:
-        """Files decoded on demand by a thread pool, as size x size RGB."""
+        """Files decoded whenever they are read, in threads, as size x size RGB."""
         check_size(size)
         if len(paths) != len(labels):
             raise BadData(f"{len(paths)} images but {len(labels)} labels: give one label for each image.")
 
         def read(rows: Tensor) -> Tensor:
-            decoded = list(decode_pool().map(lambda row: decode(paths[row], size), rows.tolist()))
-            return torch.stack(decoded) if decoded else torch.empty(0, 3, size, size, dtype=torch.uint8)
+            pixels = torch.empty(len(rows), 3, size, size, dtype=torch.uint8)
+
+            def fill(i: int) -> None:
+                pixels[i] = decode(paths[int(rows[i])], size)
+
+            in_threads(fill, range(len(rows)))
+            return pixels
 
         return cls(read, labels, ids)
 
@@ -136,140 +112,6 @@ def resize(pixels: Tensor, size: int) -> Tensor:
         return pixels if len(pixels) else pixels.new_zeros(0, pixels.shape[1], size, size)
     scaled = F.interpolate(pixels.float(), size=(size, size), mode="bicubic", antialias=True)
     return scaled.round_().clamp_(0, 255).to(torch.uint8)
-
-
-def decode(path: Path, size: int) -> Tensor:
-    """One file as uint8 (3, size, size), whatever its suffix; see `decode_sizes`."""
-    return decode_sizes(path, (size,))[0]
-
-
-def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
-    """One file as a uint8 (3, size, size) square of each size, from pixels that are decoded once; see `squares`.
-
-    A JPEG is decoded at the smallest fraction that covers the largest square and one of DRAFT pixels, so it may be
-    of any size; other images may have as many pixels as Pillow's MAX_IMAGE_PIXELS (89 million). Whatever is larger,
-    or cannot be decoded to the end, is BadData.
-    """
-    side = max(DRAFT, *sizes)
-    try:
-        with _open(path) as image:
-            full = image.size
-            image.draft("RGB", (side, side))  # only JPEG knows how; a progressive one is held in full all the same
-            pixels = _check_pixels(*(full if image.info.get("progressive") else image.size))
-            guard: AbstractContextManager[object] = _one_large if pixels > LARGE else nullcontext()
-            with guard:
-                return squares(image, sizes)
-    except Exception as error:  # damaged files make Pillow's parsers raise almost anything
-        if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
-            remedy = "save a smaller copy, or a JPEG that is not progressive"
-        else:
-            remedy = "export it as JPEG" if path.suffix.lower() in FOREIGN_SUFFIXES else "mend or remove it"
-        raise BadData(f"{path} cannot be read as an image ({error}); {remedy}.") from error
-
-
-def square(image: Image.Image, size: int) -> Tensor:
-    """A picture as uint8 (3, size, size); see `squares`.
-
-    >>> square(Image.new("L", (3, 5), 7), 2).shape
-    torch.Size([3, 2, 2])
-    """
-    return squares(image, (size,))[0]
-
-
-def squares(image: Image.Image, sizes: Sequence[int]) -> list[Tensor]:
-    """A picture as a uint8 (3, size, size) square of each size: turned as its EXIF says, scaled to cover, cropped.
-
-    Transparency is laid on white, as viewers show it; 16-bit grey is scaled to 8 bits; of an animation
-    the first frame counts.
-    """
-    image.load()
-    turn, whole = _turn(image), _eight_bits(image)
-    scaled = []
-    for size in sizes:
-        small = ImageOps.fit(whole, (size, size), Image.Resampling.BICUBIC)
-        if small.mode == "RGBA":
-            small = Image.alpha_composite(Image.new("RGBA", small.size, "white"), small)
-        if turn is not None:
-            small = small.transpose(turn)
-        scaled.append(torch.from_numpy(np.array(small.convert("RGB"))).permute(2, 0, 1).contiguous())
-    return scaled
-
-
-def _open(path: Path) -> Image.Image:
-    """The file as an image whose pixels are not decoded yet."""
-    with open(path, "rb") as file:
-        start = file.read(3)
-    # Not by Image.open, which refuses large JPEGs before they can be asked for a fraction.
-    return JpegImageFile(path) if start == b"\xff\xd8\xff" else Image.open(path, formats=_formats())
-
-
-def _check_pixels(width: int, height: int) -> int:
-    """The number of pixels to decode, if memory can be trusted to hold them."""
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and width * height > limit:
-        raise Image.DecompressionBombError(f"{width} x {height} pixels, at most {limit:,} can be decoded safely")
-    return width * height
-
-
-def _turn(image: Image.Image) -> Image.Transpose | None:
-    """How to turn a loaded image upright; damaged EXIF is ignored."""
-    try:
-        return TURNS.get(image.getexif().get(ORIENTATION, 1))
-    except Exception:  # the parser raises almost anything, and the picture is still good
-        return None
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Any mode as 8-bit L, RGB or (if parts are transparent) RGBA; no copy where it is one already."""
-    if image.mode == "F":
-        raise BadData("floating point pixels have no defined white: save it with 8 bits per channel")
-    if image.mode.startswith("I"):  # 16 bits, sometimes held in 32; convert("RGB") would clip at 255
-        deep = np.asarray(image).astype(np.int32).clip(0, 65535)
-        deep += 128
-        deep //= 257
-        return Image.fromarray(deep.astype(np.uint8))
-    wanted = "RGBA" if image.has_transparency_data else "L" if image.mode == "L" else "RGB"
-    return image if image.mode == wanted else image.convert(wanted)
-
-
-def is_picture(path: Path) -> bool:
-    """Whether a file begins as photos do, whatever its name."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(16)
-    except OSError:
-        return False
-    return PHOTO.match(start) is not None or (not path.suffix and start[:4] in TIFF)
-
-
-@cache
-def _formats() -> tuple[str, ...]:
-    """The file formats that `decode` opens."""
-    Image.init()
-    return tuple(name for name in Image.ID if name not in NOT_DECODED)
-
-
-@cache
-def image_suffixes() -> frozenset[str]:
-    """Lower-case suffixes of files that count as images.
-
-    >>> sorted(image_suffixes() & {".jpg", ".png", ".webp", ".pdf", ".txt"})
-    ['.jpg', '.png', '.webp']
-    """
-    decoded = {*_formats(), "MPO"}  # MPO is opened as JPEG
-    known = {suffix for suffix, name in Image.registered_extensions().items() if name in decoded}
-    return frozenset(known | FOREIGN_SUFFIXES)
-
-
-def decode_pool() -> ThreadPoolExecutor:
-    """The threads that decode files, started once per process."""
-    return _pool_of(os.getpid())
-
-
-@cache
-def _pool_of(pid: int) -> ThreadPoolExecutor:
-    # One for each process: a forked child inherits the object without its threads and would wait for ever.
-    return ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix=f"decode-{pid}")
 
 
 def check_size(size: int) -> int:

@@ -167,32 +167,24 @@ def with_repetition(
     n_experiences: int,
     first: int,
     per_experience: int = 1,
+    order: Sequence[int] | None = None,
     seed: int = 0,
     known_size: bool = True,
     evaluation: Literal["seen", "all"] = "all",
+    evaluate_after: Sequence[int] = (),
 ) -> Stream:
-    """NIC: `first` classes to begin with, then lessons of at most `per_experience`, new ones or known ones again.
+    """NIC: `first` classes, then experiences of at most `per_experience`, new or known, each with new images.
 
-    The images of each class are dealt out over its lessons, so none is ever shown twice. From lists that exist
-    already (NICv2), call `stream` with one `Images` per list.
+    Classes enter in the given order, or in one drawn by the seed, which also draws when they return. The images of
+    a class are divided among its experiences. From published lists (NICv2), call `stream` with one `Images` each.
     """
-    classes = train.labels.unique()
-    classes = classes[torch.randperm(len(classes), generator=generator(seed, "class order"))]
-    lessons = deal(train, names, _visits(classes.tolist(), n_experiences, first, per_experience, seed), seed)
-    n_classes = len(classes) if known_size else None
-    return stream(lessons, test, names, n_classes=n_classes, evaluation=evaluation)
-
-
-def deal(train: Images, names: Sequence[str], lessons: Sequence[Sequence[int]], seed: int) -> list[Images]:
-    """The images of lessons that have these classes: those of a class are shared out evenly, none twice."""
-    pieces: dict[int, list[Tensor]] = {}
-    for label, n in Counter(label for lesson in lessons for label in lesson).items():
-        own = members(train.labels, [label])
-        if n > len(own):
-            raise InvalidValue(f"Class {names[label]} has {len(own)} images for {n} lessons; ask for fewer.")
-        shuffled = own[torch.randperm(len(own), generator=generator(seed, "deal", label))]
-        pieces[label] = list(shuffled.tensor_split(n))
-    return [train.select(torch.cat([pieces[label].pop() for label in sorted(lesson)])) for lesson in lessons]
+    if order is None:
+        classes = train.labels.unique()
+        order = classes[torch.randperm(len(classes), generator=generator(seed, "class order"))].tolist()
+    schedule = _classes_with_repetition(order, n_experiences, first, per_experience, seed)
+    lessons = _divide(train, names, schedule, seed)
+    n_classes = len(order) if known_size else None
+    return stream(lessons, test, names, n_classes=n_classes, evaluation=evaluation, evaluate_after=evaluate_after)
 
 
 def joint(source: Stream) -> Stream:
@@ -241,21 +233,47 @@ def members(labels: Tensor, classes: Sequence[int]) -> Tensor:
     return torch.isin(labels, torch.tensor(classes)).nonzero().view(-1)
 
 
-def _visits(classes: list[int], n: int, first: int, per_experience: int, seed: int) -> list[list[int]]:
-    """Which classes each lesson holds: new ones enter at even intervals, known ones return between them."""
-    if n < 1 or per_experience < 1 or not 1 <= first <= len(classes):
+def _classes_with_repetition(
+    order: Sequence[int], n: int, first: int, per_experience: int, seed: int
+) -> list[list[int]]:
+    """The classes of each experience: new ones enter one after the other and return at any time after that.
+
+    Each class has about as many places in a queue, at least two. An experience takes the next classes, each once.
+    Places left at the end are dropped: late experiences may have fewer classes, and a class may come only once.
+    """
+    n_classes, places = len(order), first + per_experience * (n - 1)
+    sizes = (first, per_experience)
+    if n < 1 or min(sizes) < 1 or max(sizes) > n_classes or places < 2 * n_classes:
+        least = 1 + -(-(2 * n_classes - first) // max(1, per_experience))
         raise InvalidValue(
-            f"A stream with repetition needs lessons of at least 1 class, out of the {len(classes)} there are: "
-            f"got {n} lessons with {first} classes first and {per_experience} after."
+            f"nic-{n}/{first}-{per_experience} has {places} places, but each of {n_classes} classes comes at least "
+            f"twice, and once in an experience; ask for 1 to {n_classes} classes at a time and at least "
+            f"{max(2, least)} experiences."
         )
-    later = classes[first:]
-    if n - 1 < -(-len(later) // per_experience):
-        raise InvalidValue(f"{len(later)} more classes do not fit into {n - 1} lessons of {per_experience}.")
-    entries = [later[i * len(later) // (n - 1) : (i + 1) * len(later) // (n - 1)] for i in range(n - 1)]
-    known = classes[:first]
-    visits = [list(known)]
-    for i, entering in enumerate(entries):
-        draw = torch.randperm(len(known), generator=generator(seed, "return", i)).tolist()
-        visits.append(entering + [known[j] for j in draw[: per_experience - len(entering)]])
-        known += entering
-    return visits
+    draw = generator(seed, "repetition")
+    visits: list[tuple[float, int]] = []  # when, and of which class
+    for i, label in enumerate(order):
+        enter = max(0, i - first + 1) / (n_classes - first + 1)
+        n_returns = places // n_classes + (i < places % n_classes) - 1
+        returns = enter + (1 - enter) * torch.rand(n_returns, generator=draw)
+        visits += [(enter, label), *((when, label) for when in returns.tolist())]
+    queue = [label for _, label in sorted(visits, key=lambda visit: visit[0])][first:]
+    experiences = [list(order[:first])]
+    for _ in range(n - 1):
+        experience = list(dict.fromkeys(queue))[:per_experience]  # a class that comes twice waits for the next one
+        for label in experience:
+            queue.remove(label)
+        experiences.append(experience)
+    return experiences
+
+
+def _divide(train: Images, names: Sequence[str], experiences: Sequence[Sequence[int]], seed: int) -> list[Images]:
+    """The images of experiences that have these classes: those of a class are divided evenly, none comes twice."""
+    pieces: dict[int, list[Tensor]] = {}
+    for label, n in Counter(label for classes in experiences for label in classes).items():
+        own = members(train.labels, [label])
+        if n > len(own):
+            raise InvalidValue(f"Class {names[label]} has {len(own)} images for {n} experiences; ask for fewer.")
+        shuffled = own[torch.randperm(len(own), generator=generator(seed, "deal", label))]
+        pieces[label] = list(shuffled.tensor_split(n))
+    return [train.select(torch.cat([pieces[label].pop() for label in sorted(c)])) for c in experiences]

@@ -1,4 +1,4 @@
-"""The page of the demo: one table, the curves, and how every class fared."""
+"""The page of the demo: one table, the accuracy curves, and the accuracy of every class."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from triphase import state as files
-from triphase.bench.report.figures import colour_of, png
+from triphase.bench.report.figure_style import colour_of, png
 from triphase.bench.report.html import render
 from triphase.bench.report.titles import learner_title
 from triphase.bench.run.results import Report
 
 
 def rows(reports: Mapping[str, Report]) -> list[dict[str, Any]]:
-    """One line per learner: what the tables show."""
+    """The rows of the table, one per learner."""
     return [
         {
             "learner": learner_title(name),

@@ -1,4 +1,4 @@
-"""Pages of results, made from the templates beside this file."""
+"""HTML pages from the templates beside this file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jinja2
 
 
 def render(template: str, /, **values: object) -> str:
-    """A template with its values filled in; one that is missing is an error."""
+    """A template with its values filled in; a missing value is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("triphase.bench.report", encoding="utf-8"),
         autoescape=True,

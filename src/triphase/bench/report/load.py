@@ -1,4 +1,4 @@
-"""Finished runs on disk: alone, in folders, or named by the summary of a sweep."""
+"""Loads finished runs from disk: single ones, folders of them, or those that the summary of a sweep names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUMMARIES = ("sweep.json", "ablation.json")
 
 
 @dataclass(frozen=True)
-class Run:
+class FinishedRun:
     """One finished run and where it is."""
 
     path: Path
@@ -37,18 +37,18 @@ class Run:
 
     @property
     def benchmark(self) -> str:
-        """The benchmark's name; a stream of somebody's own goes by its fingerprint."""
+        """The benchmark's name; a stream that is no benchmark goes by its fingerprint."""
         return str(self.settings.get("benchmark") or f"stream {self.settings['stream'][:8]}")
 
     @property
-    def occasion(self) -> tuple[int, int]:
-        """Class order and seed: runs of two learners with the same ones saw the same things."""
+    def order_and_seed(self) -> tuple[int, int]:
+        """Runs of two learners with the same class order and seed are paired: they saw the same minibatches."""
         return self.report.settings.get("order", 0), self.report.settings.get("seed", 0)
 
 
-def finished_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Path]]:
-    """The finished runs in some folders, each once, and where unfinished ones are."""
-    finished: dict[Path, Run] = {}
+def load_runs(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[Path]]:
+    """The finished runs in these folders, each once, and the directories of unfinished ones."""
+    finished: dict[Path, FinishedRun] = {}
     unfinished: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -57,13 +57,13 @@ def finished_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Path]]:
             if not (directory / "report.json").exists():
                 unfinished.append(directory)
                 continue
-            run = Run(directory, read_report(directory), tuned_here)
-            if run.settings.get("experiences") != 1:  # a beginning that other runs share is no result
+            run = FinishedRun(directory, read_report(directory), tuned_here)
+            if run.settings.get("experiences") != 1:  # a first experience that other runs share is no result
                 finished.setdefault(directory.resolve(), run)
     if not finished:
         where = ", ".join(map(str, paths))
-        still = f" ({len(unfinished)} unfinished)" if unfinished else ""
-        raise BadData(f"There is no finished run in {where}{still}; `triphase bench run ... --out RUN` makes one.")
+        count = f" ({len(unfinished)} unfinished)" if unfinished else ""
+        raise BadData(f"There is no finished run in {where}{count}; `triphase bench run ... --out RUN` makes one.")
     return list(finished.values()), unfinished
 
 
@@ -108,7 +108,7 @@ def _runs_of_sweep(summary: Path) -> Iterator[tuple[Path, bool]]:
                 for test in tests:
                     yield summary.parent / test["run"], len(tried) > 1 and test["order"] == document["orders"][0]
                 if not tests:
-                    chosen = [cell for cell in tried if cell["setting"] == part.get("chosen")]
-                    yield from ((summary.parent / cell["run"], len(tried) > 1) for cell in chosen)
+                    chosen = [each for each in tried if each["setting"] == part.get("chosen")]
+                    yield from ((summary.parent / each["run"], len(tried) > 1) for each in chosen)
     except (KeyError, TypeError, AttributeError) as error:
         raise CorruptState(f"{summary} is not the summary of a sweep ({error!r}); run the sweep again.") from error

@@ -1,13 +1,13 @@
-"""The paper's own numbers, as printed (Tables 3 to 6), so that a report can put measurements beside them."""
+"""The paper's own results, as printed (Tables 3 to 6), for reports to show beside ours."""
 
 from __future__ import annotations
 
-BENCHMARKS = ("core50-41", "imagenet-100", "cifar100-11", "core50-nicv2-391")
-LEARNERS = ("ar1", "bic", "derpp", "tpc")  # in the order of the paper's rows
+COLUMNS = ("core50-41", "imagenet-100", "cifar100-11", "core50-nicv2-391")
+ROWS = ("ar1", "bic", "derpp", "tpc")
 
 
 def _table(*rows: tuple[float, float, float, float]) -> dict[str, dict[str, float]]:
-    return {name: dict(zip(BENCHMARKS, row, strict=True)) for name, row in zip(LEARNERS, rows, strict=True)}
+    return {name: dict(zip(COLUMNS, row, strict=True)) for name, row in zip(ROWS, rows, strict=True)}
 
 
 AMCA = _table(  # per cent
@@ -29,9 +29,9 @@ SECONDS = _table(
     (265, 82606, 1892, 1599),
 )
 OVERALL = {  # mean ratio to TPC; as printed, for the paper averaged ratios that were rounded already
-    "amca": dict(zip(LEARNERS, (0.95, 0.78, 0.96, 1.00), strict=True)),
-    "final": dict(zip(LEARNERS, (0.93, 0.49, 0.92, 1.00), strict=True)),
-    "time": dict(zip(LEARNERS, (0.93, 1.86, 1.68, 1.00), strict=True)),
+    "amca": dict(zip(ROWS, (0.95, 0.78, 0.96, 1.00), strict=True)),
+    "final": dict(zip(ROWS, (0.93, 0.49, 0.92, 1.00), strict=True)),
+    "time": dict(zip(ROWS, (0.93, 1.86, 1.68, 1.00), strict=True)),
 }
 ABLATION: dict[tuple[str, bool], dict[str, float]] = {  # AMCA by benchmark and with replay or not, per cent
     ("core50-41", True): {

@@ -1,60 +1,103 @@
-"""triphase bench report: the paper's tables and figures of whatever was run, on one page and as files."""
+"""Writes a report: the paper's tables and figures of whatever was run, on one page and as files."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from triphase import state as files
+from triphase.bench import metrics
+from triphase.bench.report.ablation_tables import ablation, no_replay
 from triphase.bench.report.caveats import conditions, departures
-from triphase.bench.report.figures import all_figures, inline, png, svg
-from triphase.bench.report.group import Gathered, gather
+from triphase.bench.report.difference_table import differences
+from triphase.bench.report.figure_style import inline, png, svg
+from triphase.bench.report.figures import all_figures
+from triphase.bench.report.group import Group, Groups, group_runs
 from triphase.bench.report.html import render
-from triphase.bench.report.side_tables import all_tables, class_records
+from triphase.bench.report.main_tables import METRICS, metric_table
+from triphase.bench.report.settings_table import what_was_run
 from triphase.bench.report.tables import Table, as_csv
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a report says and where it is."""
+class WrittenReport:
+    """The content of a report and the path of its page."""
 
     page: Path
-    gathered: Gathered
+    groups: Groups
     tables: list[Table]
-    notes: list[str]
+    caveats: list[str]
 
 
-def write_report(runs: Sequence[Path], out: Path) -> Written:
-    """`report.html`, needing nothing else; beside it tables as CSV and Markdown, figures as PNG and SVG."""
-    gathered = gather(runs)
+def write_report(runs: Sequence[Path], out: Path) -> WrittenReport:
+    """Write `report.html`, which is one file; beside it tables as CSV and Markdown, figures as PNG and SVG."""
+    groups = group_runs(runs)
     files.make_directory(out)
-    tables, notes = all_tables(gathered), conditions(gathered)
+    tables, caveats = all_tables(groups), conditions(groups)
     for table in tables:
         files.write(out / "tables" / f"{table.name}.csv", table.csv().encode())
         files.write(out / "tables" / f"{table.name}.md", table.markdown().encode())
-    files.write(out / "tables" / "classes.csv", as_csv(class_records(gathered)).encode())
+    files.write(out / "tables" / "classes.csv", as_csv(class_records(groups)).encode())
     pictures = []
-    for name, title, figure in all_figures(gathered):
+    for name, title, figure in all_figures(groups):
         picture = svg(figure)
         files.write(out / "figures" / f"{name}.png", png(figure))
         files.write(out / "figures" / f"{name}.svg", picture.encode())
         pictures.append({"name": name, "title": title, "svg": inline(picture)})
-    files.write(out / "report.html", _page(gathered, tables, notes, pictures).encode())
-    return Written(out / "report.html", gathered, tables, notes)
+    files.write(out / "report.html", _page(groups, tables, caveats, pictures).encode())
+    return WrittenReport(out / "report.html", groups, tables, caveats)
 
 
-def _page(gathered: Gathered, tables: list[Table], notes: list[str], pictures: list[dict[str, Any]]) -> str:
-    versions = sorted({tuple(run.report.versions.items()) for entry in gathered.entries for run in entry.runs})
+def all_tables(groups: Groups) -> list[Table]:
+    """Every table of a report, in its order."""
+    main, more = METRICS[:3], METRICS[3:]
+    optional = [table for table in (ablation(groups), no_replay(groups)) if table is not None]
+    tables = [metric_table(groups, metric) for metric in main] + [differences(groups), *optional]
+    return tables + [metric_table(groups, metric) for metric in more] + [what_was_run(groups)]
+
+
+def class_records(groups: Groups) -> list[dict[str, Any]]:
+    """Final accuracy and forgetting of every class in points, mean over runs."""
+    records = []
+    for group in groups.groups:
+        for name, (final, forgetting) in _by_class(group).items():
+            record: dict[str, Any] = {"benchmark": group.benchmark, "learner": group.title, "class": name}
+            records.append(record | {"final": _mean(final), "forgetting": _mean(forgetting)})
+    return records
+
+
+def _by_class(group: Group) -> dict[str, tuple[list[float], list[float]]]:
+    """Final accuracies and forgetting of each class, one number per run."""
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for run in group.runs:
+        last, lost = run.report.matrix[-1].tolist(), metrics.forgetting(run.report.matrix).tolist()
+        for name, accuracy, forgotten in zip(run.report.names, last, lost, strict=False):
+            final, forgetting = found.setdefault(name, ([], []))
+            final.append(100 * accuracy)
+            forgetting.append(100 * forgotten)
+    return found
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    numbers = [value for value in values if not math.isnan(value)]
+    return fmean(numbers) if numbers else None
+
+
+def _page(groups: Groups, tables: list[Table], caveats: list[str], pictures: list[dict[str, Any]]) -> str:
+    runs = [run for group in groups.groups for run in group.runs]
+    versions = sorted({tuple(run.report.versions.items()) for run in runs})
     return render(
         "report.html",
-        n_runs=sum(len(entry.runs) for entry in gathered.entries),
-        n_learners=len({entry.learner for entry in gathered.entries}),
-        n_benchmarks=len(gathered.benchmarks),
+        n_runs=len(runs),
+        n_learners=len({group.learner for group in groups.groups}),
+        n_benchmarks=len(groups.benchmarks),
         tables=tables,
-        notes=notes,
-        departures=departures(gathered),
+        caveats=caveats,
+        departures=departures(groups),
         pictures=pictures,
         versions=[", ".join(f"{name} {version}" for name, version in each) for each in versions],
     )

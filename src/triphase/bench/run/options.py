@@ -1,72 +1,238 @@
-"""What a person may change about a benchmark."""
+"""RunOptions: what a user may change about a benchmark. Flags, sweeps and reports derive from its fields."""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
-from triphase.bench.datasets import parse_numbers
-from triphase.bench.learners import check_options
+from triphase.bench.learners import LEARNER_SPECS, check_learner_options
+from triphase.bench.ranges import parse_ranges
 from triphase.errors import InvalidValue
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """What a person may change about a benchmark; None keeps the benchmark's own value."""
+class OptionInfo:
+    """What the command line, sweeps and reports need to know about one option."""
 
-    learner: str = "tpc"
-    order: int = 0
-    seed: int = 0
-    epochs_scale: float = 1.0
-    epochs: int | None = None
-    lr: float | None = None
-    csf_lr: float | None = None
-    n_mbe: int | None = None
-    n_mbr: int | None = None
-    augment: str | None = None
-    weight_decay: float | None = None
-    trainable: Literal["csf", "all"] = "csf"
-    latents: Literal["float32", "float16", "off"] = "float32"
-    views: int = 0
-    memory: int | None = None
-    replay: Literal["raw", "latent", "none"] = "raw"
-    latent_dtype: Literal["float32", "float16"] = "float32"
-    backbone: str | None = None
-    image_size: int | None = None
-    weights: Path | None = None
-    norm: Literal["bn", "brn"] = "bn"
-    head: Literal["fixed", "incremental"] = "fixed"
-    bfloat16: bool = False
-    compiled: bool = False
-    per_class: int | None = None
-    classes: str | None = None  # only these labels of the dataset, such as 50-99
-    evaluate_every: int | None = None  # after the first, then every so many, and the last
-    experiences: int | None = None  # only so many of the first ones
-    first_from: Path | None = None  # a run over E_1 alone whose weights are taken over
-    skip_bad: bool = False  # leave out photos that cannot be read
-    learner_options: tuple[tuple[str, Any], ...] = ()  # keyword arguments of the learner's class
+    help: str
+    flag: str = ""  # on the command line; empty: the field's name
+    minimum: int | None = None
+    choices: tuple[str, ...] = ()
+    sweep: Literal["fixed", "searched", "per job"] = "fixed"  # per job: set by the sweep, no flag of its own there
+    affects_first: bool = True  # False: E_1 is the same whatever the value
+    recorded_as: tuple[str, ...] = ()  # dotted names in the settings of a run
+    compared: Literal["freely", "equal", "equal with memory", "averaged"] = "freely"  # between runs of a report
+    caveat: str = ""  # what a report says about a value other than the default
+
+
+def _option(default: Any, help: str, **info: Any) -> Any:
+    """A field of RunOptions."""
+    return field(default=default, metadata={"info": OptionInfo(help, **info)})
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a user may change about a benchmark; None keeps the benchmark's own value."""
+
+    learner: str = _option(
+        "tpc", f"One of {', '.join(LEARNER_SPECS)}.", sweep="per job", recorded_as=("learner",), affects_first=False
+    )
+    order: int = _option(
+        0,
+        "Class order; 0 is for tuning, 1 to 3 for results.",
+        minimum=0,
+        sweep="per job",
+        recorded_as=("order",),
+        compared="averaged",
+    )
+    seed: int = _option(
+        0,
+        "Seed of everything random but the class order.",
+        recorded_as=("seed", "memory.seed"),
+        compared="averaged",
+    )
+    epochs: int | None = _option(
+        None,
+        "Epochs of every experience.",
+        minimum=1,
+        recorded_as=("first.epochs", "rest.epochs"),
+        compared="equal",
+    )
+    epochs_scale: float = _option(
+        1.0,
+        "Shortens the schedule, to 3 epochs at the least.",
+        recorded_as=("epochs_scale",),
+        compared="equal",
+        caveat="schedule × {:g}",
+    )
+    lr: float | None = _option(None, "Learning rate of the head.", sweep="searched", recorded_as=("rest.lr",))
+    csf_lr: float | None = _option(
+        None, "Learning rate of csf; the same if not given.", recorded_as=("rest.csf_lr",)
+    )
+    weight_decay: float | None = _option(
+        None, "Weight decay below the head.", recorded_as=("rest.weight_decay",), compared="equal"
+    )
+    memory: int | None = _option(
+        None,
+        "Samples in the replay memory.",
+        affects_first=False,
+        recorded_as=("memory.capacity",),
+        compared="equal with memory",
+    )
+    replay: str = _option(
+        "raw",
+        "What the memory holds: raw, latent or none.",
+        choices=("raw", "latent", "none"),
+        affects_first=False,
+        recorded_as=("memory.store",),
+        compared="equal with memory",
+    )
+    latent_dtype: Literal["float32", "float16"] = _option(
+        "float32", "Of stored latents.", affects_first=False, recorded_as=("memory.dtype",)
+    )
+    n_mbe: int | None = _option(
+        None,
+        "Images of the experience in a minibatch.",
+        affects_first=False,
+        recorded_as=("rest.n_mbe",),
+        compared="equal with memory",
+    )
+    n_mbr: int | None = _option(
+        None,
+        "Images of the memory in a minibatch.",
+        affects_first=False,
+        recorded_as=("rest.n_mbr",),
+        compared="equal with memory",
+    )
+    augment: str | None = _option(
+        None, "none, flip, crop+flip or rrc+flip.", recorded_as=("rest.augment",), compared="equal"
+    )
+    trainable: Literal["csf", "all"] = _option("csf", "What rivals train.", recorded_as=("rest.trainable",))
+    latents: Literal["float32", "float16", "off"] = _option(
+        "float32", "How latents of a frozen llf are stored.", recorded_as=("rest.latents",)
+    )
+    views: int = _option(
+        0, "Random crops stored per image; 0 draws anew each time.", minimum=0, recorded_as=("rest.views",)
+    )
+    backbone: str | None = _option(
+        None, "Network instead of the benchmark's own.", recorded_as=("backbone",), compared="equal"
+    )
+    image_size: int | None = _option(
+        None, "Side of the images in pixels.", minimum=1, recorded_as=("image_size",), compared="equal"
+    )
+    weights: Path | None = _option(None, "File of pre-trained weights.", recorded_as=("weights",), compared="equal")
+    norm: Literal["bn", "brn"] = _option("bn", "Batch (re)normalisation.", recorded_as=("norm",), compared="equal")
+    head: str = _option(
+        "fixed",
+        "fixed (all classes from the start) or incremental.",
+        choices=("fixed", "incremental"),
+        recorded_as=("head",),
+        compared="equal",
+    )
+    bfloat16: bool = _option(False, "Compute csf in bfloat16.", recorded_as=("bfloat16",), compared="equal")
+    compiled: bool = _option(False, "Compile csf with torch.compile.", flag="--compile", recorded_as=("compiled",))
+    per_class: int | None = _option(
+        None,
+        "Use only so many training images a class.",
+        minimum=1,
+        recorded_as=("per_class",),
+        compared="equal",
+        caveat="{} training images a class",
+    )
+    classes: str | None = _option(
+        None,
+        "Use only these classes, by label: 50-99 or 0,3,7.",
+        recorded_as=("classes",),
+        compared="equal",
+        caveat="classes {} alone",
+    )
+    evaluate_every: int | None = _option(None, "Evaluate after every N-th experience only.", minimum=1)
+    skip_bad: bool = _option(False, "Leave out photos that cannot be read.")
+    experiences: int | None = _option(
+        None,
+        "Learn only so many of the first experiences.",
+        minimum=1,
+        sweep="per job",
+        recorded_as=("experiences",),
+        caveat="the first {} experiences alone",
+    )
+    first_from: Path | None = _option(
+        None,
+        "Take the first experience from this run of finetune with --experiences 1.",
+        sweep="per job",
+        recorded_as=("first_from",),
+    )
+    learner_options: tuple[tuple[str, Any], ...] = _option(
+        (), "NAME=VALUE of the learner, e.g. t=0.3.", flag="--set", sweep="per job", affects_first=False
+    )
 
     def __post_init__(self) -> None:
-        check_options(self.learner, self.own)
+        check_learner_options(self.learner, self.own)
         if not 0 < self.epochs_scale < math.inf:
             raise InvalidValue(f"--epochs-scale must be above 0 and finite, got {self.epochs_scale}.")
         if self.epochs is not None and self.epochs_scale != 1:
             raise InvalidValue("--epochs and --epochs-scale contradict each other: give one of them.")
-        for name in ("epochs", "per_class", "image_size", "evaluate_every", "experiences"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidValue(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
         if self.classes is not None:
-            parse_numbers("--classes", self.classes)
-        if self.order < 0:
-            raise InvalidValue(f"--order must not be negative, got {self.order}.")
-        for name, allowed in (("replay", ("raw", "latent", "none")), ("head", ("fixed", "incremental"))):
-            if getattr(self, name) not in allowed:
-                raise InvalidValue(f"--{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}.")
+            parse_ranges("--classes", self.classes)
+        for name, info in option_infos().items():
+            _check(flag(name), getattr(self, name), info)
 
     @property
     def own(self) -> dict[str, Any]:
         """The learner's own options by name."""
         return dict(self.learner_options)
+
+    def arguments(self) -> list[str]:
+        """The options as words of the command line of `triphase bench run`.
+
+        >>> RunOptions(order=1, lr=0.1, learner_options=(("t", 0.3), ("masking", "none"))).arguments()
+        ['--order', '1', '--lr', '0.1', '--set', 't=0.3', '--set', 'masking=none']
+        """
+        words: list[str] = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name == "learner_options":
+                for name, own in value:
+                    words += [flag(f.name), f"{name}={own if isinstance(own, str) else json.dumps(own)}"]
+            elif value != f.default:
+                words += [flag(f.name)] if value is True else [flag(f.name), str(value)]
+        return words
+
+
+@cache
+def option_infos() -> MappingProxyType[str, OptionInfo]:
+    """What is known about each option, by name."""
+    return MappingProxyType({f.name: f.metadata["info"] for f in fields(RunOptions)})
+
+
+def flag(name: str) -> str:
+    """How an option is called on the command line.
+
+    >>> flag("per_class"), flag("compiled")
+    ('--per-class', '--compile')
+    """
+    return option_infos()[name].flag or f"--{name.replace('_', '-')}"
+
+
+def default(name: str) -> Any:
+    """The default value of an option."""
+    return RunOptions.__dataclass_fields__[name].default
+
+
+def recorded(*compared: str) -> list[str]:
+    """The settings of a run, by dotted name, that hold the options which reports compare in one of these ways."""
+    infos = option_infos().values()
+    return [name for info in infos if not compared or info.compared in compared for name in info.recorded_as]
+
+
+def _check(flag: str, value: Any, info: OptionInfo) -> None:
+    if info.minimum is not None and value is not None and value < info.minimum:
+        rule = "must not be negative" if info.minimum == 0 else f"must be at least {info.minimum}"
+        raise InvalidValue(f"{flag} {rule}, got {value}.")
+    if info.choices and value not in info.choices:
+        raise InvalidValue(f"{flag} is one of {', '.join(info.choices)}, got {value!r}.")

@@ -1,7 +1,8 @@
-"""What one run measured: accuracy matrix, time, memory, settings."""
+"""Report: accuracy matrix, time, memory and settings of one run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from triphase.bench import metrics
 
 @dataclass
 class Report:
-    """What a run measured. Accuracies are in [0, 1]; None in a row marks a class that was not evaluated."""
+    """The results of a run. Accuracies are in [0, 1]; None in a row marks a class that was not evaluated."""
 
     settings: dict[str, Any]
     names: list[str]
@@ -77,3 +78,15 @@ class Report:
     def from_json(cls, document: dict[str, Any]) -> Report:
         """Read back what `to_json` gave."""
         return cls(**{name: document[name] for name in cls.__dataclass_fields__})
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings of a run with dotted names.
+
+    >>> flatten({"rest": {"lr": 0.1}, "order": 0})
+    {'rest.lr': 0.1, 'order': 0}
+    """
+    result: dict[str, Any] = {}
+    for name, value in settings.items():
+        result |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return result

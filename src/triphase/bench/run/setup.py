@@ -1,7 +1,8 @@
-"""What makes a benchmark a run: options, data, model and learner."""
+"""From a benchmark and options to what `run` needs: data, model, learner and recipes."""
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,28 +11,31 @@ from typing import Any, Literal
 
 import torch
 
-from triphase.bench.benchmarks import BENCHMARKS, Benchmark
-from triphase.bench.datasets import as_ranges, class_order, lessons_with_repetition, load, parse_numbers
-from triphase.bench.learners import learner_spec, make_learner, shares_first
-from triphase.bench.run import shared_first
-from triphase.bench.run.options import RunOptions
+from triphase.bench.benchmarks import Benchmark
+from triphase.bench.datasets import class_order, load
+from triphase.bench.learners import learner_spec, make_learner
+from triphase.bench.ranges import format_ranges, parse_ranges
+from triphase.bench.run.options import RunOptions, flag
+from triphase.bench.run.recipes import recipes, schedule_options
 from triphase.bench.run.results import Report
+from triphase.bench.run.runner import Watch, run
+from triphase.bench.run.shared_first import expected_settings, first_experiences, load_first
 from triphase.context import Context
 from triphase.data import sources
+from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
-from triphase.data.streams import Stream, class_incremental, joint, members, per_class, stream
+from triphase.data.streams import Stream, class_incremental, joint, members, per_class, stream, with_repetition
 from triphase.errors import BadData, InvalidValue, TriphaseWarning
 from triphase.learners import ChecksRecipe, Learner
 from triphase.models import SplitClassifier, build, lacks_statistics, rebuild_batchnorm
 
 CALIBRATION_IMAGES = 256
-STAGE2_EPOCHS = 100  # of BiC, where the benchmark has no grid of its own
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything that `run` needs."""
+    """A run that is ready to start."""
 
     learner: Learner
     stream: Stream
@@ -40,42 +44,44 @@ class Setup:
     settings: dict[str, Any]
     before: Report | None = None  # of the run that learned the first experience, if another one did
 
+    def run(self, out: Path | None = None, *, watch: Watch = lambda event: None, save_every: float = 1.0) -> Report:
+        """Learn the stream and evaluate; see `triphase.run`."""
+        return run(
+            self.learner,
+            self.stream,
+            first=self.first,
+            rest=self.rest,
+            out=out,
+            settings=self.settings,
+            before=self.before,
+            watch=watch,
+            save_every=save_every,
+        )
+
 
 def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Context | None = None) -> Setup:
-    """Load the data and build model and learner, all as the benchmark says unless an option says otherwise."""
-    kind = learner_spec(options.learner)
-    size = options.image_size or benchmark.image_size
-    source = make_stream(benchmark, options, data, size)
-    capacity = benchmark.memory if options.memory is None else options.memory
-    if options.replay == "none" or kind.memory == "unused":
-        capacity = 0
-    first, rest = recipes(benchmark, options, source, capacity)
+    """Load the data and build model and learner, as the benchmark says unless an option says otherwise."""
+    source = make_stream(benchmark, options, data)
+    memory = _memory(benchmark, options)
+    first, rest = recipes(benchmark, options, source, 0 if memory is None else memory.capacity or 0)
     weights = _weights(benchmark, options, data)
-    model = _model(benchmark, options, size, source, weights)  # calibrated on E_1, for joint training too
-    settings = {"benchmark": benchmark.name, "order": options.order, "image_size": size}
-    settings |= {"backbone": options.backbone or benchmark.backbone, "norm": options.norm, "head": options.head}
-    settings |= {"per_class": options.per_class, "epochs_scale": options.epochs_scale}
-    settings |= {"bfloat16": options.bfloat16, "compiled": options.compiled}
-    settings |= {"weights": None if weights is None else _digest(weights)}
-    if options.classes is not None:
-        settings |= {"classes": as_ranges(parse_numbers("--classes", options.classes))}
-    before = None
+    model = _model(benchmark, options, source, weights)  # calibrated on E_1, for joint training too
+    settings, before = _settings(benchmark, options, weights), None
     if options.first_from is not None:
-        before, first = _learned_before(benchmark, options, source, first, settings, model)
-        learned = shared_first.digest(options.first_from / "weights.safetensors")
-        settings |= {"first_from": {"weights": learned, "epochs": before.settings["first"]["epochs"]}}
+        expected = expected_settings(benchmark, options, source, first, settings)
+        before = load_first(model, options.first_from, expected)
+        learned = checksum(options.first_from / "weights.safetensors")
+        settings |= {"first_from": {"weights": learned, "epochs": first.epochs}}
+        first = replace(first, epochs=0)
     if options.experiences is not None:
-        source = _beginning(source, options.experiences)
+        source = first_experiences(source, options.experiences)
         settings |= {"experiences": options.experiences}
     if options.learner == "joint":
         source = joint(source)
         model.grow(source.n_classes or 0)
-    dtype = torch.float16 if options.latent_dtype == "float16" else torch.float32
-    store: Literal["raw", "latent"] = "latent" if options.replay == "latent" else "raw"
-    memory = Memory(capacity, seed=options.seed, store=store, dtype=dtype) if capacity else None
     if memory is not None:
         memory.check_room(len(source.names))
-    own = _default_options(benchmark, options) | options.own
+    own = schedule_options(benchmark, options) | options.own
     learner = make_learner(
         options.learner,
         model,
@@ -92,142 +98,125 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Cont
     return Setup(learner, source, first, rest, settings, before)
 
 
-def recipes(benchmark: Benchmark, options: RunOptions, source: Stream, capacity: int) -> tuple[Recipe, Recipe]:
-    """The recipes of the first and of the later experiences."""
-    both: list[Recipe] = []
-    for recipe in (benchmark.first, benchmark.rest):
-        epochs = options.epochs or scaled(recipe.epochs, options.epochs_scale, least=3)
-        patient = recipe.lr_schedule == "patience"  # the first rate of from-scratch training is not searched
-        changes: dict[str, Any] = {"epochs": epochs, "trainable": options.trainable}
-        changes |= {"latents": options.latents, "views": options.views}
-        changes |= {"lr": options.lr} if options.lr is not None and not patient else {}
-        changes |= {"csf_lr": options.csf_lr} if options.csf_lr is not None and not patient else {}
-        for name in ("augment", "weight_decay"):
-            changes |= {name: getattr(options, name)} if getattr(options, name) is not None else {}
-        both.append(replace(recipe, **changes))
-    first, rest = both
-    if benchmark.name not in BENCHMARKS and len(source.experiences) > 1:
-        sizes = [len(experience.images) for experience in source.experiences[1:]]  # with repetition they vary
-        n_mbe, n_mbr = minibatch_ratio(round(sum(sizes) / len(sizes)), capacity, first.n_mbe)
-        rest = replace(rest, n_mbe=n_mbe, n_mbr=n_mbr)
-    given = {name: value for name in ("n_mbe", "n_mbr") if (value := getattr(options, name)) is not None}
-    if capacity == 0 and "n_mbe" in given:
-        given.setdefault("n_mbr", 0)
-    rest = replace(rest, **given)
-    return first, replace(rest, n_mbe=rest.n_mbe + rest.n_mbr, n_mbr=0) if capacity == 0 else rest
-
-
-def minibatch_ratio(n_s: int, n_replay: int, n_mb: int) -> tuple[int, int]:
-    """n_mbe : n_mbr = n_s : n_replay (Eq. 12).
-
-    >>> minibatch_ratio(2400, 1500, 256)
-    (158, 98)
-    """
-    n_mbe = min(max(1, round(n_mb * n_s / (n_s + n_replay))), n_mb)
-    return n_mbe, n_mb - n_mbe
-
-
-def make_stream(benchmark: Benchmark, options: RunOptions, data: Path, size: int) -> Stream:
+def make_stream(benchmark: Benchmark, options: RunOptions, data: Path) -> Stream:
     """The stream of a benchmark in one of its class orders."""
-    fixed = options.head == "fixed"
-    n, every, points = benchmark.n_experiences, options.evaluate_every, benchmark.evaluate_after
-    points = points if every is None else tuple(sorted({*range(1, n, every), n}))
+    size = image_size(benchmark, options)
     if benchmark.shape is None:
-        for name in ("per_class", "classes"):
-            if getattr(options, name) is not None:
-                flag = name.replace("_", "-")
-                raise InvalidValue(f"{benchmark.name} is a published list of images: leave out --{flag}.")
-        lessons, test, names = sources.core50_nicv2(data, options.order, size)
-        n_classes = len(names) if fixed else None
-        return stream(lessons, test, names, n_classes=n_classes, evaluation="all", evaluate_after=points)
+        return _published_stream(benchmark, options, data, size)
     train, test, names = load(benchmark.dataset, data, size, options.skip_bad)
     if options.per_class is not None:
         train = per_class(train, options.per_class)  # the same images whichever classes are left out
     order = class_order(benchmark.dataset, len(names), options.order)
     if options.classes is not None:
-        order = _only(options.classes, order)
+        order = _chosen_classes(benchmark, options.classes, order)
         train, test = (images.select(members(images.labels, order)) for images in (train, test))
-    if benchmark.repetition:
-        lessons = lessons_with_repetition(train, names, order, benchmark.shape, options.order)
-        n_classes = len(order) if fixed else None
-        how = benchmark.evaluation
-        return stream(lessons, test, names, n_classes=n_classes, evaluation=how, evaluate_after=points)
+    return _divided_stream(benchmark, options, train, test, names, order)
+
+
+def _divided_stream(
+    benchmark: Benchmark,
+    options: RunOptions,
+    train: Images,
+    test: Images,
+    names: Sequence[str],
+    order: Sequence[int],
+) -> Stream:
+    """A dataset divided into experiences as the benchmark's shape A/B-C says."""
+    assert benchmark.shape is not None
     n_experiences, first, then = benchmark.shape
-    if options.classes is not None and len(order) < (wanted := first + then * (n_experiences - 1)):
-        raise InvalidValue(f"{benchmark.name} needs {wanted} classes, but --classes leaves {len(order)}.")
-    return class_incremental(
-        train,
+    protocol: dict[str, Any] = {
+        "n_experiences": n_experiences,
+        "first": first,
+        "order": order,
+        "known_size": options.head == "fixed",
+        "evaluation": benchmark.evaluation,
+        "evaluate_after": _evaluation_points(benchmark, options),
+    }
+    if benchmark.repetition:
+        return with_repetition(train, test, names, per_experience=then, seed=options.order, **protocol)
+    return class_incremental(train, test, names, then=then, **protocol)
+
+
+def _published_stream(benchmark: Benchmark, options: RunOptions, data: Path, size: int) -> Stream:
+    """CORe50 NICv2, whose experiences are published as lists of images."""
+    for name in ("per_class", "classes"):
+        if getattr(options, name) is not None:
+            raise InvalidValue(f"{benchmark.name} is a published list of images: leave out {flag(name)}.")
+    lessons, test, names = sources.core50_nicv2(data, options.order, size)
+    return stream(
+        lessons,
         test,
         names,
-        first=first,
-        then=then,
-        order=order,
-        n_experiences=n_experiences,
-        known_size=fixed,
+        n_classes=len(names) if options.head == "fixed" else None,
         evaluation=benchmark.evaluation,
-        evaluate_after=points,
+        evaluate_after=_evaluation_points(benchmark, options),
     )
 
 
-def _only(classes: str, order: Sequence[int]) -> list[int]:
-    """A class order without the classes that are not wanted."""
-    wanted = set(parse_numbers("--classes", classes))
+def _evaluation_points(benchmark: Benchmark, options: RunOptions) -> tuple[int, ...]:
+    """Experiences after which to evaluate: the benchmark's own, or the first, every N-th and the last."""
+    if options.evaluate_every is None:
+        return benchmark.evaluate_after
+    n = benchmark.n_experiences
+    return tuple(sorted({*range(1, n, options.evaluate_every), n}))
+
+
+def _chosen_classes(benchmark: Benchmark, classes: str, order: Sequence[int]) -> list[int]:
+    """A class order of the classes that --classes names."""
+    wanted = set(parse_ranges("--classes", classes))
     if beyond := wanted - set(order):
         raise InvalidValue(f"--classes names class {min(beyond)}, but the dataset has 0 to {max(order)}.")
+    if benchmark.shape is not None and not benchmark.repetition:
+        n_experiences, first, then = benchmark.shape
+        if len(wanted) < (needed := first + then * (n_experiences - 1)):
+            raise InvalidValue(f"{benchmark.name} needs {needed} classes, but --classes leaves {len(wanted)}.")
     return [c for c in order if c in wanted]
 
 
-def _learned_before(
-    benchmark: Benchmark,
-    options: RunOptions,
-    source: Stream,
-    first: Recipe,
-    settings: dict[str, Any],
-    model: SplitClassifier,
-) -> tuple[Report, Recipe]:
-    """Take over E_1 from another run; what is left of its recipe is no epoch at all."""
-    assert options.first_from is not None
-    if not shares_first(options.learner, options.own, pretrained=benchmark.pretrained):
-        raise InvalidValue(
-            f"The learner {options.learner} does not train its first experience by plain cross-entropy alone, "
-            "so no other run can do it; leave out --first-from."
-        )
-    expected = {"learner": "finetune", "experiences": 1, **settings, "first": first.to_json()}
-    expected |= {"seed": options.seed, "pretrained": benchmark.pretrained}
-    expected |= {"stream": _beginning(source, 1).fingerprint}
-    return shared_first.take_over(model, options.first_from, expected), replace(first, epochs=0)
+def image_size(benchmark: Benchmark, options: RunOptions) -> int:
+    """Side of the images in pixels."""
+    return options.image_size or benchmark.image_size
 
 
-def _beginning(source: Stream, n: int) -> Stream:
-    """The first n experiences, evaluated at the end of them too; the head is that of the whole stream."""
-    n = min(n, len(source.experiences))
-    points = sorted({*(i for i in source.evaluate_after if i < n), n})
-    part = replace(source, experiences=source.experiences[:n], evaluate_after=tuple(points))
-    if part.evaluation == "all":
-        return part
-    tested = (part.test.labels < part.n_seen[-1]).nonzero().view(-1)  # the latents of the others would not be used
-    return replace(part, test=part.test.select(tested))
+def checksum(path: Path) -> str:
+    """The checksum of a file of weights."""
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
-def scaled(epochs: int, scale: float, least: int = 1) -> int:
-    """A schedule shortened or lengthened by --epochs-scale.
+def _memory(benchmark: Benchmark, options: RunOptions) -> Memory | None:
+    """The replay memory, if there is one."""
+    capacity = benchmark.memory if options.memory is None else options.memory
+    if capacity == 0 or options.replay == "none" or learner_spec(options.learner).memory == "unused":
+        return None
+    dtype = torch.float16 if options.latent_dtype == "float16" else torch.float32
+    store: Literal["raw", "latent"] = "latent" if options.replay == "latent" else "raw"
+    return Memory(capacity, seed=options.seed, store=store, dtype=dtype)
 
-    >>> scaled(35, 0.1), scaled(4, 0.1, least=3)
-    (4, 3)
-    """
-    return max(least, round(epochs * scale))
 
-
-def _default_options(benchmark: Benchmark, options: RunOptions) -> dict[str, Any]:
-    """RunOptions of a learner that follow from the benchmark: BiC's second stage is part of its schedule."""
-    if options.learner != "bic":
-        return {}
-    grid = benchmark.grids.get("bic", {}).get("stage2_epochs", (STAGE2_EPOCHS,))
-    return {"stage2_epochs": scaled(grid[len(grid) // 2], options.epochs_scale, least=3)}
+def _settings(benchmark: Benchmark, options: RunOptions, weights: Path | None) -> dict[str, Any]:
+    """What is recorded of a run beside what the learner and `run` record."""
+    settings: dict[str, Any] = {
+        "benchmark": benchmark.name,
+        "order": options.order,
+        "image_size": image_size(benchmark, options),
+        "backbone": options.backbone or benchmark.backbone,
+        "norm": options.norm,
+        "head": options.head,
+        "per_class": options.per_class,
+        "epochs_scale": options.epochs_scale,
+        "bfloat16": options.bfloat16,
+        "compiled": options.compiled,
+        "weights": None if weights is None else checksum(weights),
+    }
+    if options.classes is not None:
+        settings["classes"] = format_ranges(parse_ranges("--classes", options.classes))
+    return settings
 
 
 def _weights(benchmark: Benchmark, options: RunOptions, data: Path) -> Path | None:
     """The file of pre-trained weights: the one named, or the benchmark's own if it is in the data folder."""
+    if options.weights is not None and not options.weights.is_file():
+        raise BadData(f"There is no file of weights at {options.weights}; check --weights.")
     if options.weights is not None or not benchmark.weights or options.backbone not in (None, benchmark.backbone):
         return options.weights
     found = data / benchmark.weights
@@ -242,21 +231,12 @@ def _weights(benchmark: Benchmark, options: RunOptions, data: Path) -> Path | No
     return found
 
 
-def _digest(path: Path) -> str:
-    """Two files of weights are the same exactly if this is."""
-    if not path.is_file():
-        raise BadData(f"There is no file of weights at {path}; check --weights.")
-    return shared_first.digest(path)
-
-
-def _model(
-    benchmark: Benchmark, options: RunOptions, size: int, source: Stream, weights: Path | None
-) -> SplitClassifier:
+def _model(benchmark: Benchmark, options: RunOptions, source: Stream, weights: Path | None) -> SplitClassifier:
     images = source.experiences[0].images
     model = build(
         options.backbone or benchmark.backbone,
         source.n_classes or 0,
-        image_size=size,
+        image_size=image_size(benchmark, options),
         channels=images.read(torch.tensor([0])).shape[1],
         weights=weights,
         seed=options.seed,

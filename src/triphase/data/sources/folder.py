@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from triphase.data.images import Images, check_size, decode, decode_pool, image_suffixes, is_picture
+from triphase.data.decoding import decode, image_suffixes, in_threads, is_picture
+from triphase.data.images import Images, check_size
 from triphase.data.sources.inventory import About, Count, Inventory, Tick
 from triphase.data.sources.listing import file_digest, ids_from, listdir
 from triphase.errors import BadData, few
@@ -151,5 +152,5 @@ def _check(paths: Sequence[Path], size: int, skip_bad: bool) -> list[bytes]:
 
     digests: list[bytes] = []
     for first in range(0, len(paths), AT_ONCE):
-        digests += decode_pool().map(check, paths[first : first + AT_ONCE])
+        digests += in_threads(check, paths[first : first + AT_ONCE])
     return digests

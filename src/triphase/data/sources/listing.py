@@ -46,9 +46,12 @@ def digest(content: bytes) -> bytes:
 def file_digest(path: Path) -> bytes:
     """The digest of a file's content, read piece by piece: files may be larger than memory."""
     running = blake2b(digest_size=8)
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            running.update(piece)
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(1 << 20):
+                running.update(piece)
+    except OSError as error:
+        raise BadData(f"{path} cannot be read ({error.strerror}); allow reading it, or remove it.") from error
     return running.digest()
 
 

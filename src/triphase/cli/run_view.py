@@ -1,59 +1,32 @@
-"""Draws the events of a run: live in a terminal, a line per experience elsewhere."""
+"""The view of a run: live in a terminal, a line per experience elsewhere."""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from triphase.cli.display import Display
+from triphase.cli.live import bar, print_line, progress_console
+from triphase.cli.printing import percent
+from triphase.cli.tables import cell
 from triphase.printable import printable
 
-BAR = 24
 
-
-def print_json(document: object) -> None:
-    """One document on stdout and nothing else."""
-    sys.stdout.write(json.dumps(document, indent=1) + "\n")
-
-
-def say(line: str) -> None:
-    """A line for people on stdout; names in it are escaped, and their brackets are no markup."""
-    Console().print(printable(line), highlight=False, markup=False, soft_wrap=True)
-
-
-def cell(text: object) -> Text:
-    """A name or a sentence for a table, escaped as `say` does."""
-    return Text(printable(text))
-
-
-def percent(value: float | None) -> str:
-    """An accuracy as people read it.
-
-    >>> percent(0.9876), percent(None)
-    ('98.8 %', '–')
-    """
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-class Show(Display):
-    """A context in which `watch` draws what a run does."""
+class RunView:
+    """Shows the events of a run."""
 
     def __init__(self, title: str, *, quiet: bool = False) -> None:
-        super().__init__(quiet=quiet)
-        self.title = title
+        self.console, self.title = progress_console(quiet), title
         self._event: dict[str, Any] = {}
         self._begin: dict[str, Any] = {"experience": 1, "of": 1, "classes": [], "images": 0}
         self._accuracy: dict[str, float | None] = {}
         self._since = time.monotonic()
 
     def watch(self, event: dict[str, Any]) -> None:
-        """Take note of an event; the terminal is redrawn at its own pace."""
+        """Take an event; the terminal is redrawn at its own pace."""
         kind = event["event"]
         if kind == "begin":
             self._begin, self._event = event, {}
@@ -64,11 +37,12 @@ class Show(Display):
             where = f"experience {event['experience']}/{self._begin['of']}"
             seconds = time.monotonic() - self._since
             line = f"{self.title}  {where}  accuracy {percent(event['accuracy'])}  {seconds:.0f} s"
-            self.tell(line)
+            print_line(self.console, line)
         elif kind == "resumed":
-            self.tell(f"{self.title}  continuing at experience {event['experience']}")
+            print_line(self.console, f"{self.title}  continuing at experience {event['experience']}")
 
     def draw(self) -> RenderableType:
+        """Experience, phase, loss, speed and the accuracy of each class."""
         begin, event = self._begin, self._event
         head = Text.assemble(
             (self.title, "bold"),
@@ -93,13 +67,3 @@ class Show(Display):
                 colour = "green" if value > 0.8 else "yellow" if value > 0.5 else "red"
                 table.add_row(cell(f"  {name[:18]:<10}"), Text(bar(value), style=colour), percent(value))
         return table
-
-
-def bar(share: float) -> str:
-    """A share as a bar of blocks.
-
-    >>> bar(0.25)
-    '██████░░░░░░░░░░░░░░░░░░'
-    """
-    full = round(BAR * min(max(share, 0.0), 1.0))
-    return "█" * full + "░" * (BAR - full)

@@ -1,4 +1,4 @@
-"""Draws what is done with photos: live in a terminal, a line for each stage elsewhere."""
+"""The view of a lesson: live in a terminal, a line for each stage elsewhere."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
-from triphase.cli.display import Display
-from triphase.cli.show import bar
+from triphase.cli.live import bar, print_line, progress_console
+from triphase.cli.printing import count
 
 PHASES = {
     "I": "Phase I: meeting the new classes",
@@ -16,15 +16,15 @@ PHASES = {
 }
 
 
-class Progress(Display):
-    """A context in which `watch` draws the scanning of photos and the phases of a lesson."""
+class LessonView:
+    """Shows the scan of the photos and the phases of a lesson."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        super().__init__(quiet=quiet)
+        self.console = progress_console(quiet)
         self._stage, self._share, self._detail = "", 0.0, ""
 
     def watch(self, event: dict[str, Any]) -> None:
-        """Take note of an event; the terminal is redrawn at its own pace."""
+        """Take an event; the terminal is redrawn at its own pace."""
         kind = event["event"]
         if kind == "scan":
             photos = f"{event['done']} of {event['total']} photos"
@@ -39,27 +39,19 @@ class Progress(Display):
             epoch = f"epoch {event['epoch']} of {event['epochs']}"
             self._enter(PHASES.get(event["phase"], event["phase"]), share, epoch)
         elif kind == "corrected":
-            self.tell(f"{count(event['images'], 'photo')} moved to another class.")
+            print_line(self.console, f"{count(event['images'], 'photo')} moved to another class.")
         elif kind == "resumed":
-            self.tell("Continuing the lesson that was interrupted.")
+            print_line(self.console, "Continuing the lesson that was interrupted.")
         elif kind == "glanced":
-            self.tell(f"Version {event['version']} is in use already; it will be improved now.")
+            print_line(self.console, f"Version {event['version']} is in use already; it will be improved now.")
 
     def _enter(self, stage: str, share: float, detail: str) -> None:
         if stage != self._stage and not self.console.is_terminal:
-            self.tell(stage)
+            print_line(self.console, stage)
         self._stage, self._share, self._detail = stage, share, detail
 
     def draw(self) -> Text:
+        """The stage and how much of it is done."""
         if not self._stage:
             return Text("Preparing", style="dim")
         return Text.assemble((f"{self._stage:<34}", "bold"), f" {bar(self._share)} ", (self._detail, "dim"))
-
-
-def count(n: int, what: str) -> str:
-    """A number of things as people say it.
-
-    >>> count(1, "photo"), count(2000, "photo"), count(2, "class")
-    ('1 photo', '2,000 photos', '2 classes')
-    """
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}{'es' if what.endswith('s') else 's'}"

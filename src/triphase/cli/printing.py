@@ -1,0 +1,43 @@
+"""How answers are printed: JSON for machines, aligned columns and sentences for people."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+from triphase.printable import printable
+
+
+def print_json(document: object) -> None:
+    """One document on stdout and nothing else."""
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")
+
+
+def print_rows(rows: Sequence[Sequence[str]]) -> None:
+    """Rows of a table without head, in columns two spaces apart, names in it escaped."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def say(line: str) -> None:
+    """A sentence for people on stdout, names in it escaped."""
+    print(printable(line))
+
+
+def percent(value: float | None) -> str:
+    """An accuracy as people read it.
+
+    >>> percent(0.9876), percent(None)
+    ('98.8 %', '–')
+    """
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def count(n: int, what: str) -> str:
+    """A number of things as people say it.
+
+    >>> count(1, "photo"), count(2000, "photo"), count(2, "class")
+    ('1 photo', '2,000 photos', '2 classes')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}{'es' if what.endswith('s') else 's'}"

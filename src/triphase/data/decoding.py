@@ -1,0 +1,251 @@
+"""Image files of every kind as uint8 squares; what cannot be read gets a sentence."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
+from torch import Tensor
+
+from triphase.errors import BadData
+
+DECODE_THREADS = min(8, (os.cpu_count() or 2) + 2)  # some wait for the disk; each may hold a photo below LARGE
+LARGE = 1 << 24  # pixels of an image that is decoded while no other large one is, so that memory stays bounded
+DRAFT = 96  # pixels: no JPEG is decoded smaller, so a photo's pixels do not depend on what else is made of it
+_one_large = Lock()  # of the process, as its memory is
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# EPS would start Ghostscript on the file; Pillow only recognises the others, it cannot draw them.
+NOT_DECODED = frozenset({"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"})
+# Photos that Pillow cannot read by itself: they are refused by name rather than passed over.
+FOREIGN_SUFFIXES = frozenset({".heic", ".heif"})
+# How JPEG, PNG, GIF, WebP, BMP and AVIF begin.
+PHOTO = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0{4}|.{4}ftypavi[fs]", re.DOTALL)
+TIFF = (b"II*\0", b"MM\0*")  # raw files of cameras too, which have suffixes of their own and hold a thumbnail
+ORIENTATION = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def decode(path: Path, size: int) -> Tensor:
+    """One file as uint8 (3, size, size), whatever its suffix; see `decode_sizes`."""
+    return decode_sizes(path, (size,))[0]
+
+
+def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
+    """One file as a uint8 (3, size, size) square of each size, from pixels that are decoded once; see `squares`.
+
+    A JPEG is decoded at the smallest fraction that covers the largest square and one of DRAFT pixels, so it may be
+    of any size; other images may have as many pixels as Pillow's MAX_IMAGE_PIXELS (89 million). Whatever is larger,
+    or cannot be decoded to the end, is BadData.
+    """
+    check_file(path)
+    side = max(DRAFT, *sizes)
+    try:
+        with _open(path) as image:
+            progressive, full = bool(image.info.get("progressive")), image.size
+            image.draft("RGB", (side, side))  # only JPEG knows how; a progressive one is held in full all the same
+            n_pixels = _check_pixels(*(full if progressive else image.size))
+            with _memory_for(n_pixels):
+                try:
+                    return squares(image, sizes)
+                finally:
+                    image.close()  # frees the pixels before another large image is decoded
+    except Exception as error:  # damaged files make Pillow's parsers raise almost anything
+        raise BadData(f"{path} cannot be read as an image ({_reason(error)}); {_remedy(path, error)}.") from error
+
+
+def squares(image: Image.Image, sizes: Sequence[int]) -> list[Tensor]:
+    """A picture as a uint8 (3, size, size) square of each size: turned as its EXIF says, scaled to cover, cropped.
+
+    Transparency is laid on white, as viewers show it; 16-bit grey is scaled to 8 bits; of an animation
+    the first frame counts.
+    """
+    if 0 in image.size:
+        raise BadData(f"an image of {image.width} x {image.height} pixels shows nothing")
+    image.load()
+    turn, whole = _turn(image), _eight_bits(image)
+    scaled = []
+    for size in sizes:
+        small = ImageOps.fit(whole, (size, size), Image.Resampling.BICUBIC)
+        if small.mode == "RGBA":
+            small = Image.alpha_composite(Image.new("RGBA", small.size, "white"), small)
+        if turn is not None:
+            small = small.transpose(turn)
+        scaled.append(torch.from_numpy(np.array(small.convert("RGB"))).permute(2, 0, 1).contiguous())
+    return scaled
+
+
+def square(image: Image.Image, size: int) -> Tensor:
+    """A picture as uint8 (3, size, size); see `squares`.
+
+    >>> square(Image.new("L", (3, 5), 7), 2).shape
+    torch.Size([3, 2, 2])
+    """
+    return squares(image, (size,))[0]
+
+
+def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """What `work` makes of each item, in order, in as many threads as decode well together.
+
+    >>> in_threads(abs, [-1, 2])
+    [1, 2]
+    """
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(DECODE_THREADS, len(items))) as pool:
+        return list(pool.map(work, items))
+
+
+def check_file(path: Path) -> os.stat_result:
+    """What the system says about a file with something in it; whatever else the path names is BadData."""
+    try:
+        status = path.stat()
+    except FileNotFoundError as error:
+        raise BadData(_missing(path)) from error
+    except OSError as error:
+        raise BadData(f"{path} cannot be read ({error.strerror}); allow reading it, or remove it.") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise BadData(f"{path} is a folder; give the photos in it, such as {path}/*.jpg.")
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe might never end
+        raise BadData(f"{path} is neither a file nor a folder; give photos.")
+    if status.st_size == 0:
+        raise BadData(f"{path} is an empty file, as a failed copy leaves it; copy the photo again, or remove it.")
+    return status
+
+
+def _missing(path: Path) -> str:
+    """Why there may be no file of this name, and what to do."""
+    if path.is_symlink():
+        return f"{path} is a link to {os.readlink(path)}, which does not exist; mend or remove the link."
+    if any(sign in path.name for sign in "*?["):
+        return f"No file matches {path}; check the folder and the spelling."
+    return f"There is no file {path}; check the spelling, or whether it was moved or removed."
+
+
+def _open(path: Path) -> Image.Image:
+    """The file as an image whose pixels are not decoded yet."""
+    # Not by Image.open, which refuses large JPEGs before they can be asked for a fraction.
+    return JpegImageFile(path) if _is_jpeg(path) else Image.open(path, formats=_formats())
+
+
+def _is_jpeg(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(3) == b"\xff\xd8\xff"
+
+
+def _check_pixels(width: int, height: int) -> int:
+    """The number of pixels to decode, if memory can be trusted to hold them."""
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and width * height > limit:
+        raise Image.DecompressionBombError(f"{width} x {height} pixels, at most {limit:,} can be decoded safely")
+    return width * height
+
+
+@contextmanager
+def _memory_for(n_pixels: int) -> Iterator[None]:
+    """Wait, if the image is large, until no other large one is decoded; what it frees goes back to the system.
+
+    glibc keeps freed memory for the thread that used it, so every thread would come to hold that of a large image.
+    """
+    if n_pixels <= LARGE:
+        yield
+        return
+    with _one_large:
+        try:
+            yield
+        finally:
+            if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+                libc.malloc_trim(0)
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the file's name, which the sentence has already."""
+    if isinstance(error, UnidentifiedImageError):
+        return "its content is no image format that is known here"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
+
+
+def _remedy(path: Path, error: Exception) -> str:
+    """What to do about a file that cannot be decoded."""
+    if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
+        other = (
+            "a JPEG that is not progressive" if _is_jpeg(path) else "a copy as JPEG"
+        )  # which is read at a fraction
+        return f"save a smaller copy, or {other}"
+    return "export it as JPEG" if path.suffix.lower() in FOREIGN_SUFFIXES else "mend or remove it"
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """How to turn a loaded image upright; damaged EXIF is ignored."""
+    try:
+        return TURNS.get(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # the parser raises almost anything, and the picture is good all the same
+        return None
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Any mode as 8-bit L, RGB or (if parts are transparent) RGBA; no copy where it is one already."""
+    if image.mode == "F":
+        raise BadData("floating point pixels have no defined white: save it with 8 bits per channel")
+    if image.mode.startswith("I"):  # 16 bits, sometimes held in 32; convert("RGB") would clip at 255
+        deep = np.asarray(image).astype(np.int32)
+        np.clip(deep, 0, 65535, out=deep)
+        deep += 128
+        deep //= 257
+        return Image.fromarray(deep.astype(np.uint8))
+    wanted = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
+    return image if image.mode == wanted else image.convert(wanted)
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file begins as photos do, whatever its name."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(16)
+    except OSError:
+        return False
+    return PHOTO.match(start) is not None or (not path.suffix and start[:4] in TIFF)
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """The file formats that `decode` opens."""
+    Image.init()
+    return tuple(name for name in Image.ID if name not in NOT_DECODED)
+
+
+@cache
+def image_suffixes() -> frozenset[str]:
+    """Lower-case suffixes of files that count as images.
+
+    >>> sorted(image_suffixes() & {".jpg", ".png", ".webp", ".pdf", ".txt"})
+    ['.jpg', '.png', '.webp']
+    """
+    decoded = {*_formats(), "MPO"}  # MPO is opened as JPEG
+    known = {suffix for suffix, name in Image.registered_extensions().items() if name in decoded}
+    return frozenset(known | FOREIGN_SUFFIXES)
