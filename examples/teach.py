@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image, ImageDraw
 
-from triphase.app.manage import predict
+from triphase.app.predictor import Predictor
 from triphase.app.teach import teach
 
 
@@ -34,8 +34,11 @@ def main() -> None:
         for day in ("monday", "friday"):
             outcome = teach(folder / "model", folder / day)
             print(f"{day}: version {outcome.version}, {outcome.learned} photos, {outcome.seconds:.1f} s")
-        for name in ("monday/red disc", "monday/blue square", "friday/green disc"):
-            answer = predict(folder / "model", [folder / name / "0.png"])[0]
+        predictor = Predictor.open(folder / "model")
+        names = ("monday/red disc", "monday/blue square", "friday/green disc")
+        answers = predictor.answer_files([folder / name / "0.png" for name in names])
+        for name, answer in zip(names, answers, strict=True):
+            assert not isinstance(answer, str), answer  # a sentence about a file that cannot be read
             print(f"{name}: {answer.best} ({answer.probability:.0%})")
 
 

@@ -17,11 +17,15 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_array
 
 from triphase import ContinualClassifier
-from triphase.app import removal
+from triphase.app import classifier as classifier_module
+from triphase.app import learning, removal
 from triphase.app.manage import forget, rename
 from triphase.app.model import Model
+from triphase.app.pictures import as_images
+from triphase.app.plan import KEEP, LessonSettings
+from triphase.app.predictor import Predictor, inference_parts
 from triphase.app.store.versions import Store
-from triphase.app.teach import KEEP, teach
+from triphase.app.teach import teach
 from triphase.errors import BadData, InvalidValue, Mismatch, TriphaseError
 
 SMALL: dict[str, Any] = {"image_size": 32, "memory": 60}
@@ -144,7 +148,7 @@ def test_grey_pictures_and_other_sizes_are_taken() -> None:
     ("x", "y", "complaint"),
     [
         (np.zeros((2, 8, 8, 3), np.float32), [0, 1], "must be uint8"),
-        (np.zeros((2, 8), np.uint8), [0, 1], "An array of images is"),
+        (np.zeros((2, 8), np.uint8), [0, 1], "put it in a list"),
         (np.zeros((2, 8, 8, 4), np.uint8), [0, 1], "1 or 3 channels"),
         (np.zeros((2, 8, 8, 3), np.uint8), [0], "2 images and 1 labels"),
         (np.zeros((0, 8, 8, 3), np.uint8), [], "no image to learn from"),
@@ -325,13 +329,13 @@ def test_an_interrupted_lesson_leaves_the_classifier_as_it_was(
     classifier = ContinualClassifier(**SMALL).fit(x, y)
     before = classifier.predict_proba(x)
 
-    real = Model.learn
+    real = learning.learn
 
     def interrupted(*arguments: Any) -> None:
         real(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Model, "learn", interrupted)
+    monkeypatch.setattr(classifier_module, "learn", interrupted)
     more = np.concatenate([x[:2], pictures([1], n=1)[0]])
     with pytest.raises(KeyboardInterrupt):
         classifier.partial_fit(more, labels)
@@ -347,7 +351,7 @@ def test_numbers_stay_numbers_until_the_command_line_brings_a_name(tmp_path: Pat
     (tmp_path / "photos" / "2").mkdir(parents=True)
     for number, pixels in enumerate(pictures([2])[0]):
         Image.fromarray(pixels).save(tmp_path / "photos" / "2" / f"{number}.png")
-    teach(tmp_path / "model", tmp_path / "photos", force=True)
+    teach(tmp_path / "model", tmp_path / "photos", settings=LessonSettings(force=True))
     assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == [0, 1, 2]
     rename(tmp_path / "model", "1", "one")
     assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == ["0", "one", "2"]
@@ -376,4 +380,5 @@ def test_a_model_cut_down_to_few_classes_still_lets_both_members_speak(options: 
     for name in list(classifier.model_.names)[2:]:
         removal.forget(classifier.model_, name)
     x, _ = pictures([0, 1], n=8)
-    assert len(np.unique(classifier.predict_proba(x)[:, 0].round(6))) > 4, "more than who agrees with whom"
+    probabilities, _ = Predictor(inference_parts(classifier.model_)).predict(as_images(x, classifier.model_.size))
+    assert len(np.unique(probabilities[:, 0].numpy().round(6))) > 4, "more than who agrees with whom"

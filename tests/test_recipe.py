@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triphase.app.teach import recipe_for
+from triphase.app.learning import recipe_for
 from triphase.data.recipe import Recipe
 from triphase.errors import InvalidValue
 

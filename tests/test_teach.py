@@ -23,10 +23,12 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from triphase.app import calibration
+from triphase.app import evaluation, lesson_checkpoint, predictor
 from triphase.app import teach as lesson
-from triphase.app.evaluation import Measured
+from triphase.app.evaluation import Baseline
+from triphase.app.hold_out import Lesson
 from triphase.app.model import Model
+from triphase.app.plan import LessonSettings
 from triphase.app.scan import scan
 from triphase.app.store.versions import Store
 from triphase.budget import Budget
@@ -133,6 +135,8 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
     """The leaves of a state by their path."""
     if isinstance(value, dict):
         return {path: leaf for key, item in value.items() for path, leaf in flat(item, f"{name}/{key}").items()}
+    if isinstance(value, list):
+        return flat(dict(enumerate(value)), name)
     return {name: value}
 
 
@@ -301,16 +305,16 @@ def test_a_dry_run_writes_nothing(world: World, tmp_path: Path) -> None:
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that no lesson passes."""
-    real = calibration.guard
+    real = evaluation.guard
 
     def guard(
         before: torch.Tensor, after: torch.Tensor, y: torch.Tensor, max_drop: float = 0.02
-    ) -> calibration.Verdict:
+    ) -> evaluation.Verdict:
         after = after.clone()
         after[: (len(after) + 1) // 2] = False
         return replace(real(before, after, y, max_drop), refused=True)
 
-    monkeypatch.setattr(calibration, "guard", guard)
+    monkeypatch.setattr(evaluation, "guard", guard)
 
 
 def test_a_lesson_whose_labels_are_mixed_up_is_refused(world: World, tmp_path: Path) -> None:
@@ -323,7 +327,7 @@ def test_a_lesson_whose_labels_are_mixed_up_is_refused(world: World, tmp_path: P
         answer = triphase("teach", world.base, tmp_path / "photos", *quick)
         assert answer.status == 1 and "as if labels were mixed up" in " ".join(answer.err.split())
         assert done("status", world.base, "--json").document()["version"] == 1
-    assert not done("teach", world.base, world.two, "--json").document()["unlearned"]
+    assert not done("teach", world.base, world.two, "--json").document()["labels_mixed_up"]
     forced = done("teach", world.base, tmp_path / "photos", "--force")
     assert "its own labels were not learned" in forced.out
 
@@ -363,7 +367,7 @@ def test_a_quick_lesson_publishes_twice_and_ends_the_same(world: World, tmp_path
     answer = done("teach", world.base, world.two, "--quick", "--force")
     assert "Version 2 is in use already" in answer.err and "Version 3 is in use" in answer.out
     events = done("history", world.base, "--json").document()["events"]
-    assert [event["event"] for event in events] == ["taught", "glanced", "taught"]
+    assert [event["event"] for event in events] == ["taught", "taught_quick", "taught"]
     assert_same_state(world.base, tmp_path / "slow")
 
 
@@ -371,17 +375,17 @@ def test_a_lesson_that_is_refused_after_its_quick_half_takes_that_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verdicts = []
-    guard = calibration.guard
+    guard = evaluation.guard
 
-    def second_thoughts(*arguments: Any) -> calibration.Verdict:
+    def second_thoughts(*arguments: Any) -> evaluation.Verdict:
         verdicts.append(guard(*arguments))
         return replace(verdicts[-1], refused=len(verdicts) > 1)
 
-    monkeypatch.setattr(calibration, "guard", second_thoughts)
-    outcome = lesson.teach(world.base, world.two, quick=True)
+    monkeypatch.setattr(evaluation, "guard", second_thoughts)
+    outcome = lesson.teach(world.base, world.two, settings=LessonSettings(quick=True))
     assert len(verdicts) == 2 and not outcome.published and outcome.version == 1
     assert Store(world.base).load()[1].number == 1
-    assert [event["event"] for event in Store(world.base).history()] == ["taught", "glanced", "undone"]
+    assert [event["event"] for event in Store(world.base).history()] == ["taught", "taught_quick", "undone"]
 
 
 def test_a_lesson_that_was_published_does_not_fail_for_what_it_leaves_behind(
@@ -390,10 +394,12 @@ def test_a_lesson_that_was_published_does_not_fail_for_what_it_leaves_behind(
     def full(self: object, *_: object) -> None:
         raise CannotWrite("Cannot write there.")
 
-    monkeypatch.setattr(lesson, "SAVE_EVERY", math.inf)  # where a machine is slow, a save would close, too
+    monkeypatch.setattr(
+        lesson_checkpoint, "SAVE_EVERY", math.inf
+    )  # where a machine is slow, a save would close, too
     monkeypatch.setattr(Checkpoint, "close", full)
     monkeypatch.setattr(Store, "prune", full)
-    outcome = lesson.teach(world.base, world.two, force=True)
+    outcome = lesson.teach(world.base, world.two, settings=LessonSettings(force=True))
     assert outcome.published and outcome.version == 2
     assert "cannot be cleared away: Cannot write there." in outcome.notes[-1]
 
@@ -472,11 +478,9 @@ def test_predict_names_a_class_or_says_unknown(world: World, monkeypatch: pytest
     assert [(a["file"], a["best"]) for a in answers] == [(str(photos[0]), "red"), (str(photos[1]), "blue")]
     assert all(0.4 < a["probability"] <= 1 and a["label"] in (a["best"], "unknown") for a in answers)
 
-    monkeypatch.setattr(
-        Model, "_familiarity", lambda self, logits, nearness: torch.full((len(logits), 2), torch.inf)
-    )
+    monkeypatch.setattr(predictor, "ood_scores", lambda logits, distances: torch.full((len(logits), 2), torch.inf))
     assert re.search(r"100\.png +red +[\d.]+ %\n", done("predict", world.base, photos[0]).out)
-    monkeypatch.setattr(Model, "_familiarity", lambda self, logits, nearness: torch.full((len(logits), 2), -1e30))
+    monkeypatch.setattr(predictor, "ood_scores", lambda logits, distances: torch.full((len(logits), 2), -1e30))
     assert re.search(
         r"100\.png +unknown +\(best guess: red, [\d.]+ %\)", done("predict", world.base, photos[0]).out
     )
@@ -711,7 +715,7 @@ def test_photos_can_be_untaught_after_a_class_was_forgotten(world: World, tmp_pa
             for photo in sorted((tmp_path / "some" / model.name / "green").iterdir())[5:]:
                 photo.unlink()
             done("unteach", model, tmp_path / "some" / model.name)
-            closed = Model.from_state(Store(model).load()[0]).closed
+            closed = Model.from_state(Store(model).load()[0]).learner.closed_form
             assert isinstance(closed, SLDA)
             between = float((closed.means.square().sum(1) * closed.counts).sum())
             assert float(closed.products.trace()) >= between * (1 - 1e-9), "a spread is never negative"
@@ -733,9 +737,8 @@ def test_what_the_untouched_network_sees_in_exemplars_is_computed_once(world: Wo
     assert len(fresh) in [len(call.args[1]) for call in computed.call_args_list]
     assert all(torch.equal(after[id_], before[id_]) for id_ in before.keys() & after.keys())
     model = Model.from_state(Store(world.base).load()[0])
-    assert isinstance(model.closed, SLDA)
     _, _, stored = model.exemplars()
-    anew = features(model.closed.model, model.latents_of(stored).float().unsqueeze(1))[:, 0].half()
+    anew = model.closed_form_features(model.latents_of(stored)).half()
     assert torch.equal(torch.stack(list(after.values())), anew)
     red = {id_ for id_, label in model.taught.items() if model.names[label] == "red"}
     done("forget", world.base, "red")
@@ -749,7 +752,7 @@ def test_parts_that_do_not_belong_together_make_no_model(world: World) -> None:
         {"app": app | {"names": ["blue", "green"]}},
         {"app": app | {"names": ["blue", "green", "green"]}},
         {"app": app | {"names": [*app["names"], "pink"]}},
-        {"app": app | {"exemplar_right": app["exemplar_right"][1:]}},
+        {"app": app | {"exemplar_correct": app["exemplar_correct"][1:]}},
         {"taught": taught | {"labels": taught["labels"][1:]}},
         {"taught": taught | {"labels": taught["labels"] + 1}},
         {"head": {"weight": state["head"]["weight"][:, 1:]}},
@@ -789,7 +792,7 @@ def test_a_model_that_stores_no_sample_still_knows_fresh_photos_of_its_classes(
 
 
 def test_unteach_forgets_a_class_of_which_only_photos_for_measuring_are_left(world: World, tmp_path: Path) -> None:
-    apart = set(Store(world.base).load()[0]["taught"]["apart"].tolist())
+    apart = set(Store(world.base).load()[0]["taught"]["held_out"].tolist())
     photos = scan(world.one, 8)
     for file, id_ in zip(photos.paths, photos.ids.tolist(), strict=True):
         if file.parent.name == "red" and id_ not in apart:
@@ -803,7 +806,7 @@ def test_unteach_forgets_a_class_of_which_only_photos_for_measuring_are_left(wor
 
 
 def test_all_but_the_photos_for_measuring_cannot_be_untaught(world: World, tmp_path: Path) -> None:
-    apart = set(Store(world.base).load()[0]["taught"]["apart"].tolist())
+    apart = set(Store(world.base).load()[0]["taught"]["held_out"].tolist())
     photos = scan(world.one, 8)
     for file, id_ in zip(photos.paths, photos.ids.tolist(), strict=True):
         if id_ in apart:
@@ -815,7 +818,7 @@ def test_all_but_the_photos_for_measuring_cannot_be_untaught(world: World, tmp_p
 def test_unteach_also_thins_the_aggregates_of_a_model_that_stores_no_sample(world: World, tmp_path: Path) -> None:
     model, some = tmp_path / "new", tmp_path / "some"
     done("teach", model, world.one, *SMALL, "--replay", "none")
-    before = Model.from_state(Store(model).load()[0]).moments
+    before = Model.from_state(Store(model).load()[0]).calibration.moments
     photos = sorted((world.one / "red").iterdir())[:3]
     (some / "red").mkdir(parents=True)
     for photo in photos:
@@ -823,7 +826,7 @@ def test_unteach_also_thins_the_aggregates_of_a_model_that_stores_no_sample(worl
     done("unteach", model, some)
     after = Model.from_state(Store(model).load()[0])
     red = after.names.index("red")
-    for was, now in zip(before, after.moments, strict=True):
+    for was, now in zip(before, after.calibration.moments, strict=True):
         gone = was.n - now.n
         assert gone[red] == 3 and gone.sum() == 3
         torch.testing.assert_close(now.mean, was.mean)
@@ -838,18 +841,6 @@ def test_what_is_taken_back_is_not_kept_by_an_interrupted_lesson(
     (world.base / "work" / "lesson.json").write_text("{}")
     done(command[0], world.base, command[1])
     assert not (world.base / "work").exists()
-
-
-def test_a_model_from_before_features_of_exemplars_were_kept_goes_on(world: World) -> None:
-    state, version = Store(world.base).load()
-    del state["exemplars"]
-    state["memory"]["capacity"] = 100  # of bytes that held more or less then
-    store = Store(world.base)
-    store.publish(state, version.info, {"event": "taught", "images": 0, "classes": {}})
-    assert done("teach", world.base, world.two, "--force", "--json").document()["published"]
-    after = store.load()[0]
-    assert after["memory"]["capacity"] == 100
-    assert after["exemplars"]["ids"].tolist() == exemplars(world.base).tolist()
 
 
 def test_a_renamed_class_keeps_what_it_learned(world: World) -> None:
@@ -1018,22 +1009,23 @@ def test_wrong_usage_has_a_status_of_its_own(words: list[str]) -> None:
 def test_a_lesson_with_mostly_wrong_labels_is_refused_though_guessing_would_do_worse(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked: list[int] = []
 
-    def half_right(logits: torch.Tensor, y: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
-        asked.append(len(y))
-        return torch.arange(500) < 150  # of 10 classes: three times what guessing does, and far from the others
+    def right(share: int) -> Any:
+        def correct_among(logits: torch.Tensor, y: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
+            asked.append(len(y))
+            return torch.arange(500) < share
 
-    monkeypatch.setattr(calibration, "right_among", half_right)
+        return correct_among
+
     model = Model.from_state(Store(world.base).load()[0])
-    before = Measured(model)
-    before.right = torch.arange(100) < 80
+    baseline = replace(Baseline.of(model), correct=torch.arange(100) < 80)
     images = scan(world.one, model.size, Budget(1 << 30)).images
-    held = torch.ones(len(images), dtype=torch.bool)
-    experience = Experience(2, images, held)
-    assert before.unlearned(model, experience) and len(asked) == 1, "the few say enough"
-    monkeypatch.setattr(calibration, "right_among", lambda *given: torch.arange(500) < 400)
-    assert not before.unlearned(model, experience)
+    lesson_of_own = Lesson(Experience(2, images, torch.ones(len(images), dtype=torch.bool)), model.names)
+    monkeypatch.setattr(evaluation, "correct_among", right(150))  # of 10 classes: three times what guessing does
+    assert evaluation._labels_mixed_up(model, lesson_of_own, baseline) and len(asked) == 1, "the few say enough"
+    monkeypatch.setattr(evaluation, "correct_among", right(400))
+    assert not evaluation._labels_mixed_up(model, lesson_of_own, baseline)
 
 
 def test_one_photo_of_each_class_is_enough_to_begin_with(world: World, tmp_path: Path) -> None:
@@ -1094,7 +1086,7 @@ def test_ctrl_c_says_how_to_go_on(world: World, monkeypatch: pytest.MonkeyPatch)
         raise KeyboardInterrupt
 
     before = content(world.base)
-    monkeypatch.setattr(Model, "learn", interrupted)
+    monkeypatch.setattr(lesson, "learn", interrupted)
     answer = triphase("teach", world.base, world.two)
     assert answer.status == 1 and "Stopped; the same command goes on from here." in answer.err
     left = {name: blob for name, blob in content(world.base).items() if not name.startswith("work/")}
@@ -1205,7 +1197,7 @@ def test_the_first_lesson_may_be_quick_and_goes_on_after_a_crash_with_the_option
     refused = triphase("teach", model, folder, "--memory", "60")
     assert refused.status == 1 and "made with memory 120" in refused.err
     done("teach", model, folder)
-    assert [event["event"] for event in Store(model).history()] == ["glanced", "taught"]
+    assert [event["event"] for event in Store(model).history()] == ["taught_quick", "taught"]
     assert_same_state(model, world.base)
 
 
@@ -1262,7 +1254,7 @@ def _child(job: dict[str, Any], out: int) -> int:
 
     for descriptor in (1, 2):
         os.dup2(out, descriptor)
-    lesson.SAVE_EVERY, save = 0.0, Checkpoint.save
+    lesson_checkpoint.SAVE_EVERY, save = 0.0, Checkpoint.save
     patch.object(Checkpoint, "save", lambda self, state, wait: save(self, state)).start()  # none is left out
     _Mortal(Death(*job["death"]))
     sys.argv = ["triphase", *job["argv"]]

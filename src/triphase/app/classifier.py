@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from triphase.app import removal
 from triphase.app.class_names import class_name
+from triphase.app.hold_out import hold_out
+from triphase.app.learning import learn, recipe_of
 from triphase.app.model import Model
 from triphase.app.near_duplicates import HASH_SIZE, dhash
-from triphase.app.options import Options
+from triphase.app.options import ModelOptions
+from triphase.app.pictures import Pictures, as_images
+from triphase.app.plan import KEEP
+from triphase.app.predictor import UNKNOWN, Predictor, inference_parts
+from triphase.app.publishing import version_state
 from triphase.app.store.files import Version
 from triphase.app.store.versions import Store
-from triphase.app.teach import KEEP, recipe_for
-from triphase.data.decoding import square
-from triphase.data.images import Images, content_ids, resize
-from triphase.data.sources.listing import file_digest, ids_from
-from triphase.errors import BadData, InvalidValue, Mismatch
+from triphase.data.images import Images, resize
+from triphase.errors import BadData, Busy, InvalidValue, Mismatch
 
-Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "NDArray[np.uint8]", Tensor]
 KINDS: dict[str, Any] = {"str": str, "int": int, "bool": lambda name: name == "True", "float": float}
 
 
@@ -44,6 +46,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: NDArray[Any]
     n_lessons_: int
     _kind: str
+    _predictor: Predictor  # of the model after the last whole lesson
     _origin: Version | None = None  # the version that was loaded, or saved last
 
     def __init__(
@@ -60,9 +63,10 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Pictures, y: Sequence[Any] | NDArray[Any]) -> ContinualClassifier:
         """Start anew and learn one batch; `classes_` is sorted then, as scikit-learn's scorers take for granted."""
-        for name in ("model_", "classes_", "_kind", "_origin"):
-            self.__dict__.pop(name, None)
-        return self._lesson(X, y, in_order=True)
+        with self._learning():
+            for name in ("model_", "classes_", "_kind", "_origin", "_predictor"):
+                self.__dict__.pop(name, None)
+            return self._lesson(X, y, in_order=True)
 
     def partial_fit(
         self, X: Pictures, y: Sequence[Any] | NDArray[Any], classes: object = None
@@ -73,7 +77,19 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that were scaled each in its own way. `classes` is taken for the sake of scikit-learn and ignored: classes
         may come at any time.
         """
-        return self._lesson(X, y, in_order=False)
+        with self._learning():
+            return self._lesson(X, y, in_order=False)
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        """Refuse a second lesson while one is learned; dict.setdefault is atomic."""
+        mine = object()
+        if self.__dict__.setdefault("_busy", mine) is not mine:
+            raise Busy("Another thread is teaching this classifier; wait until that lesson is over.")
+        try:
+            yield
+        finally:
+            del self.__dict__["_busy"]
 
     def _lesson(self, X: Pictures, y: Sequence[Any] | NDArray[Any], *, in_order: bool) -> ContinualClassifier:
         labels, kind = _labels(y)
@@ -81,14 +97,15 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if in_order:
             names.sort(key=KINDS[kind])
         if not hasattr(self, "model_"):
-            model = Model(Options(**self.get_params()))
+            model = Model(ModelOptions(**self.get_params()))
         else:
             model = self.model_
+            model.options.check_agreement(model.size, self.get_params())
             if model.pending:
                 raise InvalidValue("A quick lesson of this model is not finished; run triphase teach again first.")
             if kind != self._kind:
                 raise InvalidValue(f"Labels were {self._kind} before and are {kind} now; keep to one kind.")
-        images = _images(X, model.size)
+        images = as_images(X, model.size)
         if len(images) != len(labels):
             raise InvalidValue(f"{len(images)} images and {len(labels)} labels: give one label for each image.")
         if len(images) == 0:
@@ -100,7 +117,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if hasattr(self, "model_"):
                 self.model_ = Model.from_state(before)
             raise
-        self.model_, self._kind = model, kind
+        self.model_, self._kind, self._predictor = model, kind, Predictor(inference_parts(model))
         self.classes_ = _values(model.names, kind)
         self.n_lessons_ = model.lessons
         return self
@@ -114,7 +131,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The label that fits best; with `unknown`, "unknown" for images unlike anything that was learned."""
         probabilities, known = self._scores(X)
         best: NDArray[Any] = self.classes_[probabilities.argmax(1).numpy()]
-        return np.where(known.numpy(), best.astype(object), "unknown") if unknown else best
+        return np.where(known.numpy(), best.astype(object), UNKNOWN) if unknown else best
 
     def save(self, directory: Path | str, *, force: bool = False) -> None:
         """Publish the model as a new version in a directory, where the command line finds it, too.
@@ -130,7 +147,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"{directory} holds version {current.number}, which this model does not go on from: "
                     "load it and learn again, save to another place, or save over it with force=True."
                 )
-            self._origin = store.publish(model.state_dict(), info, {"event": "saved"})
+            self._origin = store.publish(version_state(model), info, {"event": "saved"})
             store.prune(KEEP)
 
     @classmethod
@@ -141,7 +158,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise BadData(f"{directory} holds no model.")
         state, version = store.load()
         classifier = cls(**state["app"]["options"])
-        classifier.model_ = Model.from_state(state)
+        classifier.model_, classifier._predictor = Model.from_state(state), Predictor(state)
         classifier._kind, names = version.info.get("labels", "str"), classifier.model_.names
         try:
             classifier.classes_ = _values(names, classifier._kind)
@@ -152,11 +169,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return classifier
 
     def _scores(self, X: Pictures) -> tuple[Tensor, Tensor]:
-        model = self._fitted()
-        images = _images(X, model.size)
-        if len(images) == 0:
-            return torch.empty(0, len(model.names)), torch.empty(0, dtype=torch.bool)
-        return model.scores(images)
+        self._fitted()
+        predictor = self._predictor  # one and the same throughout, whatever another thread learns meanwhile
+        return predictor.predict(as_images(X, predictor.size))
 
     def _fitted(self) -> Model:
         if not hasattr(self, "model_"):
@@ -169,12 +184,10 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(rows) == 0:
             return
         chosen = images.select(rows, numbers[rows])
-        hashes = torch.cat(
-            [dhash(resize(chosen.read(some), HASH_SIZE)) for some in torch.arange(len(rows)).split(256)]
-        )
-        experience, after = model.lesson(chosen, names, hashes)
-        stored = 0 if model.memory is None else len(model.memory)
-        model.learn(experience, after, recipe_for(max(1, len(experience.training)), stored))
+        parts = torch.arange(len(rows)).split(256)
+        hashes = torch.cat([dhash(resize(chosen.read(part), HASH_SIZE)) for part in parts])
+        lesson = hold_out(model, chosen, names, hashes)
+        learn(model, lesson, recipe_of(model, lesson))
 
     def _new_rows(self, model: Model, images: Images, labels: list[str]) -> Tensor:
         """Images that are new; those that come back with another label are taken out first."""
@@ -213,60 +226,3 @@ def _values(names: list[str], kind: str) -> NDArray[Any]:
         if str(value) != name or (kind == "float" and not value.is_integer()):
             raise InvalidValue(f"A class is called {name!r}, which is no {kind}; keep to strings.")
     return np.array(values)
-
-
-def _images(X: Pictures, size: int) -> Images:
-    """Pictures of any kind as images of one size; ids are made of their content."""
-    if isinstance(X, np.ndarray) and X.dtype.kind in "OU":
-        X = list(X)  # an array of paths
-    if isinstance(X, (np.ndarray, Tensor)):
-        pixels = _batch(torch.as_tensor(_forward(X)), size)
-        return Images.from_array(pixels, torch.zeros(len(pixels), dtype=torch.long))
-    pictures = list(X)
-    if pictures and all(isinstance(picture, (str, Path)) for picture in pictures):
-        paths = [Path(picture) for picture in pictures]  # type: ignore[arg-type]
-        missing = [path for path in paths if not path.is_file()]
-        if missing:
-            raise BadData(f"There is no file {missing[0]}.")
-        ids = ids_from(file_digest(path) for path in paths)
-        return Images.from_files(paths, torch.zeros(len(paths), dtype=torch.long), ids, size)
-    squares = [_one(picture, size) for picture in pictures]
-    pixels = torch.stack(squares) if squares else torch.empty(0, 3, size, size, dtype=torch.uint8)
-    return Images(pixels.__getitem__, torch.zeros(len(pixels), dtype=torch.long), content_ids(pixels))
-
-
-def _forward(array: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
-    """Torch has no arrays that run backwards, such as BGR[..., ::-1]."""
-    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array
-
-
-def _one(picture: Any, size: int) -> Tensor:
-    if isinstance(picture, Image.Image):
-        return square(picture, size)
-    if isinstance(picture, (np.ndarray, Tensor)):
-        return _batch(torch.as_tensor(_forward(picture))[None], size)[0]
-    raise InvalidValue(
-        f"An image is a path, a PIL image or a uint8 array, got {type(picture).__name__}; keep to one."
-    )
-
-
-def _batch(pixels: Tensor, size: int) -> Tensor:
-    """NHWC, NCHW or NHW as RGB of one size: scaled to cover the square, centre-cropped."""
-    if pixels.dtype != torch.uint8:
-        raise InvalidValue(
-            f"Arrays of pixels must be uint8 (0 to 255), got {str(pixels.dtype).removeprefix('torch.')}."
-        )
-    if pixels.dim() == 3:
-        pixels = pixels.unsqueeze(1)
-    if pixels.dim() != 4 or not {pixels.shape[1], pixels.shape[3]} & {1, 3}:
-        shape = tuple(pixels.shape)
-        raise InvalidValue(
-            f"An array of images is (n, height, width), with 1 or 3 channels before or after, got {shape}."
-        )
-    if pixels.shape[1] not in (1, 3):
-        pixels = pixels.permute(0, 3, 1, 2)
-    height, width = pixels.shape[2:]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    cropped = pixels[:, :, top : top + side, left : left + side]
-    return resize(cropped.expand(-1, 3, -1, -1).contiguous(), size)

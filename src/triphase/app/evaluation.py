@@ -1,21 +1,60 @@
-"""What a lesson did to the classes known before, measured on photos that were held out."""
+"""What a lesson did, by photos that are never trained on; the guard decides whether it may be published."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from triphase.app import calibration
+from triphase.app.hold_out import Lesson
+from triphase.app.leave_out import leave_out_scores
 from triphase.app.model import Model
 from triphase.data.feature_cache import latents
-from triphase.data.streams import Experience
+from triphase.errors import InvalidValue
+
+Z_95 = 1.6448536269514722  # one-sided 95 % point of the normal distribution
 
 
 @dataclass(frozen=True)
-class ClassLine:
-    """One class in the table that ends a lesson; accuracies are on held-out photos, None where there are none."""
+class ClassChange:
+    """What a lesson did to one class that was known before it."""
+
+    label: int
+    n: int  # exemplars
+    before: float  # accuracy on them, among the classes known before
+    after: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a lesson did to the classes known before it, and whether it may be published."""
+
+    n: int  # exemplars; with none nothing was checked, and the three figures are None
+    before: float | None
+    after: float | None
+    lower: float | None  # with 95 % confidence, accuracy dropped by more than this
+    max_drop: float
+    refused: bool
+    per_class: tuple[ClassChange, ...]
+
+    @property
+    def drop(self) -> float | None:
+        """By how much accuracy fell on the exemplars."""
+        return None if self.before is None or self.after is None else self.before - self.after
+
+    @property
+    def suffered(self) -> tuple[int, ...]:
+        """The classes that lost exemplars, those that lost most of them first."""
+        lost = {c.label: round((c.before - c.after) * c.n) for c in self.per_class}
+        return tuple(sorted((label for label in lost if lost[label] > 0), key=lambda label: (-lost[label], label)))
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """One class after a lesson; accuracies are on held-out photos, None where there are none."""
 
     name: str
     new: bool
@@ -25,76 +64,207 @@ class ClassLine:
     exemplars: int
 
 
-class Measured:
-    """The exemplars that were held before the lesson, and which of them were right then."""
+@dataclass(frozen=True)
+class Confusion:
+    """Exemplars of a known class that are now taken for one class of the lesson."""
 
-    def __init__(self, model: Model) -> None:
-        self.ids, self.y, self.stored = model.exemplars()
-        self.right = model.exemplar_right
-        self._after: tuple[int, Tensor] | None = None
-
-    def after(self, model: Model) -> Tensor:
-        """What the model says of them now, asked once after each lesson."""
-        if self._after is None or self._after[0] != model.lessons:
-            logits = model.answered(self.ids, lambda rows: model.latents_of(self.stored[rows]))
-            self._after = model.lessons, logits
-        return self._after[1]
-
-    def verdict(self, model: Model, old: int, max_drop: float) -> calibration.Verdict:
-        """Whether the classes known before suffered; the arg max is restricted to them."""
-        if old < 2 or len(self.y) == 0:
-            nothing = torch.empty(0, dtype=torch.bool)
-            return calibration.guard(nothing, nothing, nothing.long(), max_drop)
-        after = calibration.right_among(self.after(model), self.y, range(old))
-        return calibration.guard(self.right, after, self.y, max_drop)
-
-    def unlearned(self, model: Model, experience: Experience) -> bool:
-        """Whether the lesson's own photos are right hardly more often than by guessing.
-
-        Those that were held out, which are few, or those that were learned, by the closed form without them: these
-        are many, so that classes which are hard to tell apart must not be taken for mixed-up labels. Where the few
-        say enough, the many are not asked.
-        """
-        held, classes = experience.held_out, experience.classes
-        if held is None or len(classes) < 2 or len(self.y) == 0:
-            return False
-        own = experience.images.select(held.nonzero().view(-1))
-        logits = model.answered(
-            own.ids, lambda rows: latents(model.network, own.select(rows), context=model.context)
-        )
-        few = calibration.right_among(logits, own.labels, classes)
-        reference = float(self.right.double().mean())
-        if calibration.unlearned(few, len(classes), reference):
-            return True
-        if calibration.surely_learned(few, len(classes)):
-            return False
-        many = calibration.right_among(*model.foretold(experience.training), classes)
-        return calibration.unlearned(many, len(classes), reference, way=0.25)
-
-    def confused(self, model: Model, old: int) -> list[tuple[str, str, int, int]]:
-        """Old classes that are taken for new ones now."""
-        if len(self.y) == 0:
-            return []
-        found = calibration.confused_with_new(self.after(model), self.y, range(old))
-        return [(model.names[c.label], model.names[c.taken_for], c.count, c.n) for c in found]
+    label: int
+    taken_for: int
+    count: int
+    n: int  # exemplars of the known class
 
 
-def table(model: Model, experience: Experience, before: Measured, old: int) -> list[ClassLine]:
+@dataclass(frozen=True)
+class Baseline:
+    """The exemplars before a lesson, and which of them were recognised."""
+
+    ids: Tensor  # (n,)
+    y: Tensor  # (n,)
+    stored: Tensor  # (n, ...) what the memory stores of them
+    correct: Tensor  # (n,) bool
+    n_classes: int
+
+    @classmethod
+    def of(cls, model: Model) -> Baseline:
+        """The baseline of a model that is about to learn."""
+        return cls(*model.exemplars(), model.exemplar_correct, len(model.names))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a lesson did to every class, and what speaks against publishing it."""
+
+    classes: list[ClassResult]
+    verdict: Verdict
+    confusions: list[tuple[str, str, int, int]]  # class, new class it is taken for, how many, of how many
+    labels_mixed_up: bool  # the lesson's own photos are recognised hardly more often than by guessing
+
+    @property
+    def refused(self) -> bool:
+        """Whether the lesson is published only by force."""
+        return self.verdict.refused or self.labels_mixed_up
+
+
+def evaluate(model: Model, lesson: Lesson, baseline: Baseline, max_drop: float) -> Evaluation:
+    """Compare a model that has learned a lesson with the baseline taken before it."""
+    known = range(baseline.n_classes)
+    logits = model.logits_of(baseline.ids, lambda rows: model.latents_of(baseline.stored[rows]))
+    n = len(baseline.y) if len(known) > 1 else 0  # one class alone cannot be confused with another
+    after = correct_among(logits[:n], baseline.y[:n], known)
+    verdict = guard(baseline.correct[:n], after, baseline.y[:n], max_drop)
+    confusions = confused_with_new(logits, baseline.y, known)
+    return Evaluation(
+        classes=_class_results(model, lesson, baseline),
+        verdict=verdict,
+        confusions=[(model.names[c.label], model.names[c.taken_for], c.count, c.n) for c in confusions],
+        labels_mixed_up=_labels_mixed_up(model, lesson, baseline),
+    )
+
+
+def _class_results(model: Model, lesson: Lesson, baseline: Baseline) -> list[ClassResult]:
     """Each class, what was learned of it, and its accuracy among all classes before and after."""
     _, y, _ = model.exemplars()
-    right = model.exemplar_right
-    counts = torch.bincount(experience.images.labels, minlength=len(model.names)).tolist()
-    lines = []
+    counts = torch.bincount(lesson.experience.images.labels, minlength=len(model.names)).tolist()
+    results = []
     for label, name in enumerate(model.names):
-        then, now = before.right[before.y == label], right[y == label]
-        lines.append(
-            ClassLine(
+        before, after = baseline.correct[baseline.y == label], model.exemplar_correct[y == label]
+        results.append(
+            ClassResult(
                 name=name,
-                new=label >= old,
+                new=label >= baseline.n_classes,
                 images=counts[label],
-                before=float(then.float().mean()) if len(then) and label < old else None,
-                after=float(now.float().mean()) if len(now) else None,
-                exemplars=len(now),
+                before=float(before.float().mean()) if len(before) and label < baseline.n_classes else None,
+                after=float(after.float().mean()) if len(after) else None,
+                exemplars=len(after),
             )
         )
-    return lines
+    return results
+
+
+def _labels_mixed_up(model: Model, lesson: Lesson, baseline: Baseline) -> bool:
+    """Whether the lesson's own photos are right hardly more often than by guessing.
+
+    The held-out ones are few and decide if they can. If not, the training photos do, by the closed form without
+    them: those are many, so classes that are hard to tell apart must not be taken for mixed-up labels.
+    """
+    experience = lesson.experience
+    held_out, classes = experience.held_out, experience.classes
+    if held_out is None or len(classes) < 2 or len(baseline.y) == 0:
+        return False
+    own = experience.images.select(held_out.nonzero().view(-1))
+    logits = model.logits_of(own.ids, lambda rows: latents(model.network, own.select(rows), context=model.context))
+    few = correct_among(logits, own.labels, classes)
+    reference = float(baseline.correct.double().mean())
+    if near_chance(few, len(classes), reference):
+        return True
+    if above_chance(few, len(classes)):
+        return False
+    many = correct_among(*leave_out_scores(model, experience.training), classes)
+    return near_chance(many, len(classes), reference, way=0.25)
+
+
+def correct_among(logits: Tensor, y: Tensor, classes: Collection[int]) -> Tensor:
+    """(n,) bool: whether the arg max over those classes alone is the true one.
+
+    >>> correct_among(torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([1]), {0, 1})
+    tensor([True])
+    """
+    among, y = torch.tensor(sorted(classes), dtype=torch.long), y.cpu()
+    others = y[~torch.isin(y, among)]
+    if len(others):
+        raise InvalidValue(f"Class {int(others[0])} is not among the classes to choose from; leave it out.")
+    if not len(y):
+        return torch.zeros(0, dtype=torch.bool)
+    return among[logits.cpu()[:, among].argmax(1)] == y
+
+
+def guard(before_correct: Tensor, after_correct: Tensor, y: Tensor, max_drop: float = 0.02) -> Verdict:
+    """Refuse a lesson after which accuracy on the same exemplars fell by more than `max_drop`, at 95 % confidence.
+
+    Only exemplars that changed sides say anything. Of n, let `lost` be right before only and `gained` right after
+    only; with one added to each, (lost - gained) / (n + 2) is approximately normal, and its one-sided lower bound
+    must not exceed `max_drop` (the adjusted Wald interval for paired proportions of Bonett and Price, 2012). Of
+    lessons that drop accuracy by exactly `max_drop`, it refuses at most one in twenty while no more than a fifth of
+    the exemplars are gained, and fewer where exemplars are few: one never refuses anything, five only if four are
+    lost. Take exemplars held before the lesson: those of a mislabelled lesson would vouch for it.
+
+    >>> before, after = torch.tensor([True] * 30), torch.tensor([True] * 24 + [False] * 6)
+    >>> verdict = guard(before, after, torch.tensor([0, 1, 2] * 10))
+    >>> verdict.refused, verdict.per_class[0]
+    (True, ClassChange(label=0, n=10, before=1.0, after=0.8))
+    """
+    if not 0 <= max_drop < 1:
+        raise InvalidValue(f"max_drop must be in [0, 1), got {max_drop}: 0.02 allows a loss of 2 points.")
+    before, after = before_correct.cpu().bool(), after_correct.cpu().bool()
+    n = len(before)
+    if not n == len(after) == len(y):
+        raise InvalidValue(f"{n} answers before, {len(after)} after and {len(y)} labels: give one per exemplar.")
+    if n == 0:
+        return Verdict(0, None, None, None, max_drop, False, ())
+    lost, gained = int((before & ~after).sum()), int((after & ~before).sum())
+    lower = _lower_bound(lost, gained, n)
+    labels, inverse, counts = y.cpu().unique(return_inverse=True, return_counts=True)
+    shares = [torch.bincount(inverse[side], minlength=len(labels)).double() / counts for side in (before, after)]
+    columns = (labels.tolist(), counts.tolist(), *(share.tolist() for share in shares))
+    per_class = tuple(ClassChange(*row) for row in zip(*columns, strict=True))
+    accuracy_before, accuracy_after = (int(side.sum()) / n for side in (before, after))
+    return Verdict(n, accuracy_before, accuracy_after, lower, max_drop, lower > max_drop, per_class)
+
+
+def near_chance(correct: Tensor, n_classes: int, reference: float, way: float = 0.5) -> bool:
+    """Whether a lesson's own photos are right so rarely that its labels cannot be meant.
+
+    Shuffled labels of new classes need not make anything be forgotten, and `guard` is silent then. `correct` says
+    which photos of the lesson are right among its `n_classes` classes, `reference` is the accuracy on exemplars of
+    before. True if a lesson that gets as far as `way` from guessing to `reference` would do as badly in at most one
+    of twenty cases. A lesson of one class cannot be judged.
+
+    >>> near_chance(torch.tensor([True] * 3 + [False] * 27), n_classes=10, reference=0.75)
+    True
+    """
+    guessing = 1 / n_classes
+    least = guessing + way * (reference - guessing)
+    return least > guessing and len(correct) > 0 and _binomial_cdf(int(correct.sum()), len(correct), least) <= 0.05
+
+
+def above_chance(correct: Tensor, n_classes: int) -> bool:
+    """Whether a lesson's own photos are right so often that guessing would do as well once in 10,000 lessons.
+
+    >>> above_chance(torch.tensor([True] * 20 + [False] * 10), n_classes=4)
+    True
+    """
+    n = len(correct)
+    return n_classes > 1 and n > 0 and _binomial_cdf(n - int(correct.sum()), n, 1 - 1 / n_classes) <= 1e-4
+
+
+def confused_with_new(logits: Tensor, y: Tensor, known: Collection[int]) -> tuple[Confusion, ...]:
+    """Which known classes are taken for new ones, the most frequent confusions first; for information only.
+
+    >>> confused_with_new(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([0, 0]), {0})
+    (Confusion(label=0, taken_for=1, count=1, n=2),)
+    """
+    if not len(y):
+        return ()
+    guess, y = logits.argmax(1).cpu(), y.cpu()
+    labels = torch.tensor(sorted(known), dtype=torch.long)
+    confused = torch.isin(y, labels) & ~torch.isin(guess, labels)
+    pairs, counts = torch.stack([y[confused], guess[confused]], 1).unique(dim=0, return_counts=True)
+    found = [
+        Confusion(label, taken_for, count, int((y == label).sum()))
+        for (label, taken_for), count in zip(pairs.tolist(), counts.tolist(), strict=True)
+    ]
+    return tuple(sorted(found, key=lambda c: (-c.count, c.label, c.taken_for)))
+
+
+def _binomial_cdf(k: int, n: int, p: float) -> float:
+    """The probability of at most k successes in n trials."""
+    from scipy.special import bdtr  # slow to import
+
+    return float(bdtr(k, n, p))
+
+
+def _lower_bound(lost: int, gained: int, n: int) -> float:
+    """One-sided 95 % lower bound of the drop (Bonett and Price, 2012)."""
+    p_lost, p_gained = (lost + 1) / (n + 2), (gained + 1) / (n + 2)
+    drop = p_lost - p_gained
+    return drop - Z_95 * math.sqrt((p_lost + p_gained - drop**2) / (n + 2))

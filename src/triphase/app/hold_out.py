@@ -1,11 +1,75 @@
-"""Which photos are held out: they measure a model and are never trained on."""
+"""Which photos of a lesson are held out: they measure a model and are never trained on.
+
+Whole groups of near-duplicates are held out, so that no burst is on both sides.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from triphase.app import near_duplicates
+from triphase.app.model import Model
+from triphase.app.near_duplicates import matches_stored, whole_groups
+from triphase.data.images import Images
+from triphase.data.memory import HELD_OUT, TRAIN, Memory
+from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
+from triphase.randomness import keys as random_keys
+
+EXEMPLARS = 50  # of a class at most, near-duplicates of them not counted
+SHARE = 0.2  # of a class's photos that are held out
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Photos as the next experience of a model."""
+
+    experience: Experience
+    names: list[str]  # of all classes after it, in the order of their labels
+
+
+def hold_out(model: Model, images: Images, names: Sequence[str], hashes: Tensor) -> Lesson:
+    """Make images (labels are rows of `names`) the next experience, some of each class held out.
+
+    About a fifth of each class's photos is held out, in whole groups of near-duplicates; so is whatever is a
+    near-duplicate of a photo that is held out already. Without replay nothing is held out.
+    """
+    brought = [names[label] for label in images.labels.unique().tolist()]
+    after = model.names + [name for name in names if name in brought and name not in model.names]
+    number = {name: label for label, name in enumerate(after)}
+    labels = torch.tensor([number.get(name, -1) for name in names], dtype=torch.long)[images.labels]
+    renamed, index = images.select(torch.arange(len(images)), labels), model.lessons + 1
+    if model.memory is None:
+        return Lesson(Experience(index, renamed), after)
+    held_out = _held_out(model, model.memory, renamed, hashes, len(after))
+    return Lesson(Experience(index, renamed, held_out, {"hash": hashes}), after)
+
+
+def _held_out(model: Model, memory: Memory, images: Images, hashes: Tensor, n_classes: int) -> Tensor:
+    """(n,) bool"""
+    labels, slots = images.labels, memory.slots(HELD_OUT)
+    groups = near_duplicates.groups(hashes, labels)
+    limit = min(EXEMPLARS, max(1, (memory.capacity or 0) // n_classes // 4))
+    key = random_keys(model.options.seed + 1, images.ids)
+    held_out = choose(groups, labels, key, limit, SHARE, held_before=memory["y"][slots].tolist())
+    like_exemplars = torch.zeros_like(held_out)
+    if "hash" in memory.columns:
+        matches = matches_stored(hashes, labels, memory["hash"][slots], memory["y"][slots])
+        like_exemplars = whole_groups(matches, groups)
+        held_out = whole_groups(held_out | matches, groups)
+        trained = memory.slots(TRAIN)
+        seen = matches_stored(hashes, labels, memory["hash"][trained], memory["y"][trained])
+        held_out &= ~whole_groups(seen & ~matches, groups)  # near-duplicates of training photos measure nothing
+    for label in labels.unique().tolist():  # a new class is never left without a photo to learn from
+        rows = labels == label
+        if bool(held_out[rows].all()) and label >= len(model.names):
+            held_out[rows] = False
+    # near-duplicates of exemplars are not trained on, even if there is nothing else
+    return like_exemplars if bool(held_out.all()) else held_out
 
 
 def choose(

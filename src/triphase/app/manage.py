@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,17 +12,20 @@ import torch
 
 from triphase.app import removal
 from triphase.app.class_names import class_name, normalized
-from triphase.app.model import Answer, Model, unknown_classes
+from triphase.app.model import Model, no_such_class
+from triphase.app.predictor import Predictor
+from triphase.app.publishing import version_state
 from triphase.app.scan import Watch, find_taught, scan
 from triphase.app.store.files import Info, Version
 from triphase.app.store.versions import Store
+from triphase.context import Context
 from triphase.data.images import Images
 from triphase.errors import BadData, InvalidValue, Mismatch
 from triphase.printable import printable
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class TestResult:
     """How a model does on photos that nobody taught it, or on any others."""
 
     accuracy: float  # arg max, whether or not the answer would have been "unknown"
@@ -49,15 +51,8 @@ class ClassCount:
 def open_store(path: Path) -> Store:
     """The directory of a model that is there; a mistyped path leaves nothing behind."""
     store = Store(path)
-    if not store.exists:
-        raise BadData(f"{printable(path)} holds no model; teach one with: triphase teach {printable(path)} PHOTOS")
+    store.version()
     return store
-
-
-def open_model(path: Path) -> tuple[Model, Version]:
-    """The model in use."""
-    state, version = open_store(path).load()
-    return Model.from_state(state), version
 
 
 @contextmanager
@@ -65,7 +60,8 @@ def _changing(path: Path) -> Iterator[tuple[Store, Model, Version]]:
     """The model in use, to be changed by one writer; one that has learned half a lesson must finish it first."""
     store = open_store(path)
     with store.lock():
-        model, version = open_model(path)
+        state, version = store.load()
+        model = Model.from_state(state)
         if model.pending:
             raise InvalidValue(
                 f"Version {version.number} has learned the last lesson in part (--quick): finish it with the same "
@@ -76,55 +72,32 @@ def _changing(path: Path) -> Iterator[tuple[Store, Model, Version]]:
 
 def classes(path: Path) -> list[ClassCount]:
     """The classes of the model in use, in order of arrival."""
-    model, _ = open_model(path)
-    taught = Counter([*model.taught.values(), *model.pending.values()])
-    stored = Counter(model.memory["y"].tolist() if model.memory is not None else [])
-    exemplars = Counter(model.exemplars()[1].tolist())
-    return [
-        ClassCount(name, taught[label], stored[label] - exemplars[label], exemplars[label])
-        for label, name in enumerate(model.names)
-    ]
+    info = open_store(path).version().info
+    return [ClassCount(name, **counts) for name, counts in zip(info["classes"], info["counts"], strict=True)]
 
 
-def predict(path: Path, photos: Sequence[Path]) -> list[Answer]:
-    """What the model in use says about some files."""
-    store = open_store(path)
-    for photo in photos:  # a missing file is a mistake of the caller: say so before work begins
-        if photo.is_dir():
-            raise BadData(
-                f"{printable(photo)} is a folder; give the photos in it, such as {printable(photo)}/*.jpg"
-            )
-        if not photo.is_file():
-            raise BadData(f"There is no file {printable(photo)}; check the spelling.")
-    model = Model.from_state(store.load()[0])
-    return model.answers(_files(photos, model.size))
-
-
-def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> Evaluation:
+def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> TestResult:
     """Accuracy on class folders; classes that the model does not know are refused."""
-    model, _ = open_model(path)
-    photos = scan(folder, model.size, model.context.budget, skip_bad=skip_bad, watch=watch)
-    strangers = [name for name in photos.names if name not in model.names]
-    if strangers:
-        raise Mismatch(f"The model was never taught {', '.join(strangers)}; it knows {', '.join(model.names)}.")
-    probabilities, known = model.scores(photos.images)
-    y = torch.tensor([model.names.index(name) for name in photos.names], dtype=torch.long)[photos.labels]
-    guess, n = probabilities.argmax(1), len(model.names)
-    right = (guess == y).double()
-    per_class = {
-        name: float(right[y == label].mean()) for label, name in enumerate(model.names) if bool((y == label).any())
-    }
-    confusion = torch.bincount(y * n + guess, minlength=n * n).view(n, n).tolist()
-    taught = sum(id_ in model.taught or id_ in model.pending for id_ in photos.ids.tolist())
-    unknown = 1 - float(known.float().mean())
-    return Evaluation(
-        accuracy=float(right.mean()),
-        per_class=per_class,
-        unknown_rate=unknown,
+    store, context = open_store(path), Context()
+    parts, _ = store.load(parts=("inference", "taught"))
+    predictor, taught = Predictor(parts), parts["taught"]
+    photos = scan(folder, predictor.size, context.budget, skip_bad=skip_bad, watch=watch)
+    names = predictor.names
+    if strangers := [name for name in photos.names if name not in names]:
+        raise Mismatch(f"The model was never taught {', '.join(strangers)}; it knows {', '.join(names)}.")
+    probabilities, known = predictor.predict(photos.images)
+    y = torch.tensor([names.index(name) for name in photos.names], dtype=torch.long)[photos.labels]
+    guess, n = probabilities.argmax(1), len(names)
+    correct = (guess == y).double()
+    taught_ids = {*taught["ids"].tolist(), *taught["pending_ids"].tolist()}
+    return TestResult(
+        accuracy=float(correct.mean()),
+        per_class={name: float(correct[y == c].mean()) for c, name in enumerate(names) if bool((y == c).any())},
+        unknown_rate=1 - float(known.float().mean()),
         images=len(photos),
-        taught=taught,
-        classes=list(model.names),
-        confusion=confusion,
+        taught=sum(id_ in taught_ids for id_ in photos.ids.tolist()),
+        classes=list(names),
+        confusion=torch.bincount(y * n + guess, minlength=n * n).view(n, n).tolist(),
         skipped=photos.skipped,
     )
 
@@ -134,12 +107,12 @@ def rename(path: Path, old: str, new: str) -> Version:
     old, new = normalized(old), class_name(new)
     with _changing(path) as (store, model, version):
         if old not in model.names:
-            raise unknown_classes(model.names, old)
+            raise no_such_class(model.names, old)
         if new in model.names:
             raise InvalidValue(f"There is a class {new!r} already; two classes cannot be made one by renaming.")
         model.names[model.names.index(old)] = new
         info = version.info | model.describe()
-        return store.publish(model.state_dict(), info, {"event": "renamed", "old": old, "new": new})
+        return store.publish(version_state(model), info, {"event": "renamed", "old": old, "new": new})
 
 
 def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
@@ -149,14 +122,14 @@ def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
         if name not in model.names:
             if everywhere and _ever(store, name):
                 return _forget_everywhere(store, name)
-            raise unknown_classes(model.names, name)
+            raise no_such_class(model.names, name)
         if len(model.names) == 1:
             raise InvalidValue(f"{name} is the only class: to forget everything, delete {path}.")
         if everywhere:
             return _forget_everywhere(store, name)
         removal.forget(model, name)
         store.discard_work()  # an interrupted lesson holds it, too, and could not be continued
-        return store.publish(model.state_dict(), _lessened(version.info, model), {"event": "forgot"})
+        return store.publish(version_state(model), _info_without_accuracy(version.info, model), {"event": "forgot"})
 
 
 def unteach(
@@ -174,12 +147,12 @@ def unteach(
         count = removal.unteach(model, Images.from_files(files, labels, ids, model.size))
         if not model.names:
             raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
-        info = _lessened(version.info, model)
+        info = _info_without_accuracy(version.info, model)
         store.discard_work()
-        return store.publish(model.state_dict(), info, {"event": "untaught", "images": count}), count
+        return store.publish(version_state(model), info, {"event": "untaught", "images": count}), count
 
 
-def _lessened(info: Info, model: Model) -> Info:
+def _info_without_accuracy(info: Info, model: Model) -> Info:
     """What a version says about itself once something is taken out; the accuracy was measured with it."""
     return info | model.describe() | {"accuracy": None}
 
@@ -206,7 +179,7 @@ def _forget_everywhere(store: Store, name: str) -> Version:
         model = Model.from_state(state)
         for alias in sorted(gone):
             removal.forget(model, alias)
-        return model.state_dict(), _lessened(info, model)
+        return version_state(model), _info_without_accuracy(info, model)
 
     def scrubbed(event: dict[str, Any]) -> dict[str, Any]:
         names = {key: None for key in ("old", "new") if event.get(key) in aliases}
@@ -246,9 +219,3 @@ def _ever(store: Store, name: str) -> bool:
     """Whether a version that is kept knows the class, or the history tells of it."""
     told = any(name in (*e.get("classes", ()), e.get("old"), e.get("new")) for e in store.history())
     return told or any(name in store.version(number).info["classes"] for number in store.version_numbers())
-
-
-def _files(paths: Sequence[Path], size: int) -> Images:
-    """Files as images without classes; ids are of no use here."""
-    n = len(paths)
-    return Images.from_files(list(paths), torch.zeros(n, dtype=torch.long), torch.arange(n), size)

@@ -1,7 +1,6 @@
-"""How known an image looks, and from which score on it is called "unknown".
+"""Out-of-distribution scores: how far an image resembles what was taught, and from where on it is "unknown".
 
-Pure functions on tensors. A score of familiarity is high for images of classes that were taught and low for
-everything else.
+A score is high for images of classes that were taught and low for everything else.
 """
 
 from __future__ import annotations
@@ -15,33 +14,12 @@ from torch.nn import functional as F
 
 from triphase.errors import InvalidValue
 
-FEWEST = 4  # scores from which a threshold can be told
+MIN_SCORES = 4  # from which a threshold can be fitted
 
 
-def max_softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """(n,): the probability of the likeliest class."""
-    return (logits.float() / temperature).softmax(1).amax(1)
-
-
-def max_logit(logits: Tensor) -> Tensor:
-    """(n,): the highest logit."""
-    return logits.float().amax(1)
-
-
-def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """(n,): T logsumexp(logits / T), a soft maximum (Liu et al., 2020)."""
-    return temperature * (logits.float() / temperature).logsumexp(1)
-
-
-def cosine(features: Tensor, means: Tensor) -> Tensor:
-    """(n,): the cosine between features (n, D) and the nearest of the class means (c, D)."""
-    return (F.normalize(features, dim=1) @ F.normalize(means, dim=1).T).amax(1)
-
-
-def nearest(features: Tensor, stored: Tensor, k: int = 1) -> Tensor:
-    """(n,): the cosine between features (n, D) and the k-th nearest of some stored ones (m, D)."""
-    likeness = F.normalize(features, dim=1) @ F.normalize(stored, dim=1).T
-    return likeness.topk(min(k, len(stored)), dim=1).values[:, -1]
+def ood_scores(logits: Tensor, distances: Tensor) -> Tensor:
+    """(n, k): a member's distances where it has some, else the highest logit (Hendrycks et al., 2022)."""
+    return distances if distances.shape[1] else logits.amax(1, keepdim=True)
 
 
 def threshold(scores_known: Tensor, accept: float = 0.95) -> float:
@@ -50,18 +28,18 @@ def threshold(scores_known: Tensor, accept: float = 0.95) -> float:
     Conformal: of n + 1 scores that are alike, each is as likely as any other to be the lowest, so the k-th
     lowest of n exemplars rejects k in n + 1 known images, and k is the largest that is allowed. Where not even the
     lowest is, a normal distribution through the scores says how far below them the threshold must be; with fewer
-    than FEWEST scores it is -inf, and nothing is unknown.
+    than MIN_SCORES scores it is -inf, and nothing is unknown.
 
     >>> threshold(torch.arange(100.0))
     4.0
     """
     _check_share(accept)
-    scores = exact(scores_known).sort().values
+    scores = _double(scores_known).sort().values
     n = len(scores)
     k = int(round((n + 1) * (1 - accept), 9))
     if k >= 1:
         return float(scores[k - 1])
-    if n < FEWEST:
+    if n < MIN_SCORES:
         return -math.inf
     reach = _student(accept, n - 1) * float(scores.std()) * math.sqrt(1 + 1 / n)
     return min(float(scores[0]), float(scores.mean()) - reach)
@@ -83,14 +61,14 @@ def moments(scores: Tensor, y: Tensor, n_classes: int) -> Moments:
     >>> moments(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]), 2).mean.tolist()
     [2.0, 5.0]
     """
-    scores, y = exact(scores), y.cpu()
+    scores, y = _double(scores), y.cpu()
     n = torch.bincount(y, minlength=n_classes).double()
     mean = torch.zeros_like(n).index_add(0, y, scores) / n.clamp(min=1)
     squares, cubes = (torch.zeros_like(n).index_add(0, y, (scores - mean[y]) ** power) for power in (2, 3))
     return Moments(n, mean, squares, cubes)
 
 
-def merged(a: Moments, b: Moments) -> Moments:
+def merge(a: Moments, b: Moments) -> Moments:
     """The moments of both together (Chan, Golub and LeVeque, 1983); one may know more classes than the other."""
     width = max(len(a.n), len(b.n))
     n_a, mean_a, squares_a, cubes_a = (F.pad(part, (0, width - len(part))) for part in _parts(a))
@@ -102,16 +80,21 @@ def merged(a: Moments, b: Moments) -> Moments:
     return Moments(n_a + n_b, mean_a + gap * n_b / n, squares, cubes)
 
 
-def fewer(of: Moments, y: Tensor) -> Moments:
+def without(of: Moments, y: Tensor) -> Moments:
     """Without some images of classes y: what they scored is not known, so the rest keeps its mean and shape.
 
-    >>> fewer(moments(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]), 2), torch.tensor([0])).n.tolist()
+    >>> without(moments(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]), 2), torch.tensor([0])).n.tolist()
     [1.0, 1.0]
     """
     gone = torch.bincount(y.cpu(), minlength=len(of.n))[: len(of.n)]
     n = (of.n - gone).clamp(min=0)
     share = n / of.n.clamp(min=1)
     return Moments(n, of.mean, of.squares * share, of.cubes * share)
+
+
+def drop_class(of: Moments, label: int) -> Moments:
+    """Without a class; the labels after it move down by one."""
+    return Moments(*(torch.cat([part[:label], part[label + 1 :]]) for part in _parts(of)))
 
 
 def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
@@ -123,7 +106,7 @@ def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
     _check_share(accept)
     there = known.n > 0
     total = float(known.n.sum())
-    if total < FEWEST:
+    if total < MIN_SCORES:
         return -math.inf
     n, means, squares, cubes = (part[there] for part in _parts(known))
     mean = means.mean()
@@ -136,21 +119,8 @@ def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
     return float(mean) + _skewed(z, skewness) * math.sqrt(variance * (1 + 1 / total))
 
 
-def auroc(known: Tensor, unknown: Tensor) -> float:
-    """The probability that a known image scores higher than an unknown one, ties counting half; NaN without either.
-
-    >>> auroc(torch.tensor([2.0, 3.0]), torch.tensor([1.0, 2.0]))
-    0.875
-    """
-    a, b = exact(known), exact(unknown).sort().values
-    if not len(a) or not len(b):
-        return math.nan
-    lower, upper = torch.searchsorted(b, a), torch.searchsorted(b, a, right=True)
-    return float((lower + upper).double().mean() / (2 * len(b)))
-
-
-def exact(tensor: Tensor) -> Tensor:
-    """In double precision, off the graph."""
+def _double(tensor: Tensor) -> Tensor:
+    """In double precision, without gradient."""
     return tensor.detach().cpu().double()
 
 
@@ -166,14 +136,10 @@ def _skewed(z: float, skewness: float) -> float:
 
 
 def _student(share: float, freedom: int) -> float:
-    """Quantile of Student's t for at least 3 degrees of freedom (Cornish-Fisher, Abramowitz and Stegun 26.7.5)."""
-    z = float(torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, start=1))
+    """A quantile of Student's t."""
+    from scipy.special import stdtrit  # slow to import, and only a lesson fits anything
+
+    return float(stdtrit(freedom, share))
 
 
 def _check_share(accept: float) -> None:

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from triphase.errors import InvalidValue
+from triphase.errors import InvalidValue, Mismatch
 from triphase.learners import NCM, SLDA, TPC, Anchored
+from triphase.learners.protocol import Teachable
 
-LEARNERS: dict[str, type[Anchored] | type[TPC] | type[SLDA] | type[NCM]] = {
-    "anchored": Anchored,
-    "tpc": TPC,
-    "slda": SLDA,
-    "ncm": NCM,
-}
-SEPARATE = "ranpac"  # known, but its statistics mix all classes: none could be taken out again
-LARGEST = 1024  # pixels: the side of an image
-MOST = 10**15  # samples or bytes
+MAX_SIZE = 1024  # pixels: the side of an image
+MAX_MEMORY = 10**15  # samples or bytes
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 @dataclass(frozen=True)
-class Options:
+class TeachableLearner:
+    """A learner that models can be made with."""
+
+    make: Callable[..., Teachable]
+    feature_multiple: int = 0  # closed-form features kept of an exemplar, at most, in multiples of the network's D
+
+
+LEARNERS: dict[str, TeachableLearner] = {
+    "anchored": TeachableLearner(Anchored, feature_multiple=2),
+    "tpc": TeachableLearner(TPC),
+    "slda": TeachableLearner(SLDA, feature_multiple=1),
+    "ncm": TeachableLearner(NCM),
+}
+
+
+@dataclass(frozen=True)
+class ModelOptions:
     """How a model is made; fixed from its first lesson on."""
 
     backbone: str = "efficientnet_lite0"
-    image_size: int | None = None  # None: 128, or what the backbone takes
+    image_size: int | None = None  # None: what the backbone suggests for photos
     memory: int | str = "200MB"  # samples, or bytes as in "200MB"
     replay: Literal["raw", "latent", "none"] = "latent"
     learner: str = "anchored"
@@ -35,15 +47,41 @@ class Options:
     def __post_init__(self) -> None:
         if self.replay not in ("raw", "latent", "none"):
             raise InvalidValue(f"replay is 'raw', 'latent' or 'none', got {self.replay!r}.")
-        if self.learner == SEPARATE:
-            raise InvalidValue(
-                f"{SEPARATE} mixes all classes in one matrix, so none could be forgotten; take slda."
-            )
+        if self.learner == "ranpac":
+            raise InvalidValue("ranpac mixes all classes in one matrix, so none could be forgotten; take slda.")
         if self.learner not in LEARNERS:
             raise InvalidValue(f"No learner is called {self.learner!r} here; there are {', '.join(LEARNERS)}.")
-        if self.image_size is not None and not 1 <= self.image_size <= LARGEST:
-            raise InvalidValue(f"An image is 1 to {LARGEST} pixels wide and high, not {self.image_size}.")
+        for name in ("image_size", "seed"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _whole(name, getattr(self, name)))
+        if self.image_size is not None and not 1 <= self.image_size <= MAX_SIZE:
+            raise InvalidValue(f"An image is 1 to {MAX_SIZE} pixels wide and high, not {self.image_size}.")
         parse_memory(self.memory)
+        if not isinstance(self.memory, (int, str)):
+            object.__setattr__(self, "memory", _whole("memory", self.memory))
+
+    def check_agreement(self, image_size: int, given: dict[str, Any]) -> None:
+        """Refuse options that differ from those that a model was made with; `image_size` is its own."""
+        for name, value in given.items():
+            was = image_size if name == "image_size" else getattr(self, name)
+            same = value in (was, getattr(self, name))
+            if name == "memory":
+                same = parse_memory(value) == parse_memory(was)
+            if not same:
+                raise Mismatch(
+                    f"This model was made with {name.replace('_', '-')} {was}, not {value}: "
+                    "leave the option out, or teach a new model."
+                )
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number of any kind, numpy's included, as an int that JSON knows."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise InvalidValue(f"{name} must be a whole number, got {value!r}.")
 
 
 def parse_memory(memory: int | str) -> tuple[int, bool]:
@@ -54,8 +92,8 @@ def parse_memory(memory: int | str) -> tuple[int, bool]:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]B|)\s*", str(memory), re.IGNORECASE)
     number = float(match[1]) * UNITS[match[2].upper()] if match else 0
-    if number > MOST:
-        raise InvalidValue(f"memory is at most {MOST:,} samples or bytes; give less.")
+    if number > MAX_MEMORY:
+        raise InvalidValue(f"memory is at most {MAX_MEMORY:,} samples or bytes; give less.")
     if match is None or number < 1 or (not match[2] and number != int(number)):
         raise InvalidValue(f"memory is a number of samples, or of bytes as in '200MB', got {memory!r}.")
     return int(number), bool(match[2])

@@ -2,36 +2,60 @@
 
 import ctypes
 import errno
+import json
 import os
 import sys
 import warnings
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, TextIO
 
 import typer
 
 from triphase import __version__
-from triphase.cli.bench import bench
-from triphase.cli.data import data
-from triphase.cli.demo import demo
-from triphase.cli.model import classes, evaluate, forget, history, predict, rename, status, undo, unteach
-from triphase.cli.teach import teach
 from triphase.cli.usage import PrintableUsage
 from triphase.errors import TriphaseError, TriphaseWarning
 from triphase.printable import printable
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+WRONG_USAGE = 2
 CTRL_C = 130  # what typer makes of a KeyboardInterrupt
+# Command -> the module here that defines it: only that one is imported, for imports take longest.
+COMMANDS = {
+    "teach": "teach",
+    "predict": "predict",
+    "evaluate": "evaluate",
+    "status": "model",
+    "history": "model",
+    "classes": "model",
+    "undo": "model",
+    "rename": "model",
+    "forget": "model",
+    "unteach": "model",
+    "demo": "demo",
+    "data": "data",
+    "bench": "bench",
+}
 
-app = typer.Typer(
-    cls=PrintableUsage,
-    help="Continual learning that people use: teach an image classifier new classes without forgetting the old.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for command in (teach, predict, evaluate, status, history, classes, undo, rename, forget, unteach, demo, data):
-    app.command()(command)
-app.add_typer(bench, name="bench")
+
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """The commands that these arguments need: one if it is named, all of them for help."""
+    app = typer.Typer(
+        cls=PrintableUsage,
+        help="Continual learning that people use: teach an image classifier new classes, and keep the old.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    named = next((word for word in arguments if word in COMMANDS), None)
+    for name in COMMANDS if named is None else (named,):
+        command = getattr(import_module(f"triphase.cli.{COMMANDS[name]}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
 
 
 def _version(asked: bool) -> None:
@@ -40,7 +64,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Say which version this is.", callback=_version)
@@ -50,27 +73,35 @@ def _options(
 
 
 def main() -> None:
-    """Run a command; what a person can mend is told in a sentence, with exit status 1."""
+    """Run a command; what a person can mend is said in a sentence, with exit status 1."""
     _keep_freed_memory()
     warnings.simplefilter("ignore")
     warnings.simplefilter("always", TriphaseWarning)
     warnings.showwarning = _show_warning
     try:
-        app()
+        build(sys.argv[1:])()
     except TriphaseError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        _fail(str(error))
     except OSError as error:  # a file that may not be read, a disk that is full
-        if isinstance(error, BrokenPipeError) or (error.filename is None and error.errno not in FULL):
+        if isinstance(error, BrokenPipeError) or (error.filename is None and error.errno not in DISK_FULL):
             raise
         where = "" if error.filename is None else f"{printable(os.fsdecode(error.filename))}: "
-        print(f"error: {where}{error.strerror}.", file=sys.stderr)
-        sys.exit(1)
+        _fail(f"{where}{error.strerror}.")
     except SystemExit as end:
+        if end.code == WRONG_USAGE and "--json" in sys.argv:
+            print(json.dumps({"error": "Wrong usage; standard error says what is wrong."}))
         if end.code != CTRL_C:
             raise
         print("Stopped.", file=sys.stderr)
         sys.exit(1)
+
+
+def _fail(sentence: str) -> None:
+    """Say what went wrong: to people on stderr, with --json as a document on stdout as well."""
+    print(f"error: {sentence}", file=sys.stderr)
+    if "--json" in sys.argv:
+        print(json.dumps({"error": sentence}))
+    sys.exit(1)
 
 
 def _keep_freed_memory() -> None:

@@ -42,7 +42,7 @@ class LessonView:
             print_line(self.console, f"{count(event['images'], 'photo')} moved to another class.")
         elif kind == "resumed":
             print_line(self.console, "Continuing the lesson that was interrupted.")
-        elif kind == "glanced":
+        elif kind == "taught_quick":
             print_line(self.console, f"Version {event['version']} is in use already; it will be improved now.")
 
     def _enter(self, stage: str, share: float, detail: str) -> None:

@@ -12,65 +12,18 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from triphase.app import manage
 from triphase.app.store.files import Version
-from triphase.cli.arguments import JSON
+from triphase.cli.arguments import JSON, ModelFolder, SkipBad
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, say
-from triphase.cli.tables import cell
-from triphase.cli.teach import ModelFolder, PhotoFolder, SkipBad, print_skipped
+from triphase.cli.tables import cell, plain_table
 from triphase.errors import BadData, few
-from triphase.printable import printable
 
 NEVER_UNKNOWN = "no answer is unknown until there is a lesson again"
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
-
-
-def predict(
-    model: ModelFolder,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Photos to classify.")],
-    as_json: JSON = False,
-) -> None:
-    """Say what is in some photos: a class and how probable it is, or "unknown" for what resembles none."""
-    answers = manage.predict(model, files)
-    if as_json:
-        rows = [{"file": str(file), **asdict(a)} for file, a in zip(files, answers, strict=True)]
-        print_json({"model": str(model), "answers": rows})
-        return
-    table = Table.grid(padding=(0, 2))
-    for file, answer in zip(files, answers, strict=True):
-        sure = percent(answer.probability)
-        table.add_row(
-            Text(printable(file), overflow="fold"),
-            cell(answer.label),
-            sure if answer.known else cell(f"(best guess: {answer.best}, {sure})"),
-        )
-    Console().print(table, highlight=False)
-
-
-def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
-    """Measure a model on photos that it was not taught."""
-    with live(LessonView(quiet=as_json)) as progress:
-        result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=progress.watch)
-    if as_json:
-        print_json({"model": str(model), **asdict(result)})
-        return
-    table = _table("class", "photos", "accuracy", "most often taken for")
-    for label, name in enumerate(result.classes):
-        if name in result.per_class:
-            row = result.confusion[label]
-            wrong = max((n, other) for other, n in enumerate(row) if other != label) if len(row) > 1 else (0, 0)
-            other = f"{result.classes[wrong[1]]} ({wrong[0]})" if wrong[0] else ""
-            table.add_row(cell(name), f"{sum(row):,}", percent(result.per_class[name]), cell(other))
-    Console().print(table)
-    say(f"Right: {percent(result.accuracy)} of {count(result.images, 'photo')}.")
-    say(f"{percent(result.unknown_rate)} would be answered with unknown.")
-    if result.taught:
-        say(f"{count(result.taught, 'photo')} of these had been taught to the model: they flatter it.")
-    print_skipped(result.skipped)
 
 
 def status(model: ModelFolder, as_json: JSON = False) -> None:
@@ -117,7 +70,7 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
         print_json({"model": str(model), "version": current.number, "kept": kept, "events": events})
         return
     last = max(i for i, event in enumerate(events) if event["version"] == current.number)
-    table = _table("version", "when", "what", "photos", "before", "after", "")
+    table = plain_table("version", "when", "what", "photos", "before", "after", "")
     for i, event in enumerate(events):
         lost = "" if event["version"] in kept else "no longer kept"
         table.add_row(
@@ -138,7 +91,7 @@ def classes(model: ModelFolder, as_json: JSON = False) -> None:
     if as_json:
         print_json({"model": str(model), "classes": [asdict(c) for c in counts]})
         return
-    table = _table("class", "photos taught", "remembered", "held out")
+    table = plain_table("class", "photos taught", "remembered", "held out")
     for c in counts:
         table.add_row(cell(c.name), f"{c.taught:,}", f"{c.stored:,}", f"{c.exemplars:,}")
     Console().print(table)
@@ -206,8 +159,8 @@ def unteach(
     Take them out of their folder, too: a later `teach` of it learns them again.
     """
     before = manage.open_store(model).version().info["classes"]
-    with live(LessonView(quiet=as_json)) as progress:
-        version, taken = manage.unteach(model, photos, skip_bad=skip_bad, watch=progress.watch)
+    with live(LessonView(quiet=as_json)) as view:
+        version, taken = manage.unteach(model, photos, skip_bad=skip_bad, watch=view.watch)
     text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."
     for name in before:
         if name not in version.info["classes"]:
@@ -234,15 +187,6 @@ def _bytes(folder: Path) -> int:
     return size
 
 
-def _table(*columns: str) -> Table:
-    """A plain table; all but columns of words are figures."""
-    table = Table(box=None)
-    for name in columns:
-        words = name in ("class", "what", "when", "most often taken for", "")
-        table.add_column(name, justify="left" if words else "right", no_wrap=name in ("when", "version"))
-    return table
-
-
 def _what(event: dict[str, Any]) -> str:
     """An event in words; a name that was forgotten everywhere is gone from here, too."""
     kind = str(event["event"])
@@ -250,7 +194,7 @@ def _what(event: dict[str, Any]) -> str:
         forced = " (by force)" if event.get("forced") else ""
         return f"taught {few(list(event['classes']))}{forced}"
     words: dict[str, str] = {
-        "glanced": "taught in part (--quick)",
+        "taught_quick": "taught in part (--quick)",
         "renamed": f"renamed {event.get('old') or '...'} to {event.get('new') or '...'}",
         "forgot": "forgot a class",
         "untaught": "took photos back",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,24 +11,21 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from triphase.app.options import LEARNERS, Options, parse_memory
-from triphase.app.teach import KEEP, Outcome, Plan, recorded_threads, rehearse
+from triphase.app.lesson_checkpoint import LessonCheckpoint
+from triphase.app.options import LEARNERS, ModelOptions, parse_memory
+from triphase.app.plan import KEEP, LessonSettings, Plan
+from triphase.app.publishing import Outcome
+from triphase.app.teach import dry_run as plan_lesson
 from triphase.app.teach import teach as teach_lesson
-from triphase.cli.arguments import JSON
+from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, say
-from triphase.cli.tables import cell
-from triphase.errors import FEW, Interrupted, TriphaseError, few
+from triphase.cli.tables import cell, print_skipped
+from triphase.errors import Interrupted, few
 
 NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}
-DEFAULT = Options()
-
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
-PhotoFolder = Annotated[
-    Path, typer.Argument(metavar="PHOTOS", help="Folder with one folder of photos for each class.")
-]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without photos that cannot be read.")]
+DEFAULT = ModelOptions()
 
 
 def teach(
@@ -84,38 +82,40 @@ def teach(
         "seed": seed,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    how: dict[str, Any] = {"max_drop": max_drop, "force": force, "quick": quick, "skip_bad": skip_bad, "keep": keep}
-    with live(LessonView(quiet=as_json)) as progress:
+    settings = LessonSettings(max_drop, force, quick, skip_bad, keep)
+    _restore_threads(model)
+    with live(LessonView(quiet=as_json)) as view:
         if dry_run:
-            found = rehearse(model, photos, given, **how, watch=progress.watch)
+            plan = plan_lesson(model, photos, given, settings, watch=view.watch)
         else:
             try:
-                torch.set_num_threads(recorded_threads(model) or torch.get_num_threads())  # go on as it was begun
-                outcome = teach_lesson(model, photos, given, **how, watch=progress.watch)
+                outcome = teach_lesson(model, photos, given, settings, watch=view.watch)
             except KeyboardInterrupt as error:
                 raise Interrupted("Stopped; the same command goes on from here.") from error
     if dry_run:
-        print_json({"model": str(model), **found.to_json()}) if as_json else _print_plan(found)
+        print_json({"model": str(model), **plan.to_json()}) if as_json else _print_plan(plan)
         return
-    print_json({"model": str(model), **outcome.to_json()}) if as_json else _print_outcome(outcome)
-    if (outcome.verdict.refused or outcome.unlearned) and not outcome.published:
-        raise TriphaseError(_refusal(outcome))
+    refusal = None if outcome.published or not outcome.refused else _refusal(outcome)
+    if as_json:
+        print_json({"model": str(model), **outcome.to_json(), "error": refusal})
+    else:
+        _print_outcome(outcome)
+    if refusal is not None:
+        print(f"error: {refusal}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _restore_threads(model: Path) -> None:
+    """An interrupted lesson goes on with the threads that it began with, or it would end with another model."""
+    threads = LessonCheckpoint.recorded_threads(model)
+    if threads is not None:
+        torch.set_num_threads(threads)
 
 
 def _memory(text: str) -> int | str:
     """Samples as a number; bytes as they were written."""
     number, in_bytes = parse_memory(text)
     return text if in_bytes else number
-
-
-def print_skipped(skipped: list[str]) -> None:
-    """Which photos could not be read, if any."""
-    if skipped:
-        say(f"Skipped {count(len(skipped), 'photo')}:")
-        for line in skipped[:FEW]:
-            say(f"  {line}")
-        if len(skipped) > FEW:
-            say(f"  and {len(skipped) - FEW} more.")
 
 
 def _print_plan(found: Plan) -> None:
@@ -126,7 +126,7 @@ def _print_plan(found: Plan) -> None:
         table.add_row(cell(name), f"{n:,}{' (new)' if name in found.new_classes else ''}")
     if found.counts:
         Console().print(table)
-    known, moved = sum(found.photos.known_already.values()), int(found.photos.corrected.sum())
+    known, moved = found.n_known_already, found.n_corrected
     what = "Nothing to learn" if not found.counts else f"{count(len(found.photos), 'photo')} would be learned"
     say(f"{what}; {_left_out(known, moved)}. Nothing was written.")
     print_skipped(found.photos.skipped)
@@ -166,7 +166,7 @@ def _print_outcome(outcome: Outcome) -> None:
         say(note)
     if outcome.published:
         forced = ", by force: more was forgotten than allowed" if verdict.refused else ""
-        forced = forced or (", by force: its own labels were not learned" if outcome.unlearned else "")
+        forced = forced or (", by force: its own labels were not learned" if outcome.labels_mixed_up else "")
         say(f"Version {outcome.version} is in use after {outcome.seconds:.1f} s{forced}.")
 
 

@@ -24,11 +24,12 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.slda import SLDA
-from triphase.learners.slda_depths import SHRINKAGE, Depths
+from triphase.learners.slda_depths import SHRINKAGE
 from triphase.learners.tpc import TPC
 from triphase.learners.training import set_trainable
 from triphase.maths.bias import class_rows
-from triphase.models import SplitClassifier, linear_head
+from triphase.models import DepthFeatures, SplitClassifier, linear_head
+from triphase.models.inference import Ensemble
 
 CLOSED_FORM_WEIGHT = 7.0  # of the closed form's scores beside TPC's
 FEW_CLASSES = 10  # below, an image's own scores are too few for a standard deviation (of two, only the sign stays)
@@ -53,9 +54,9 @@ class Anchored:
         self.context = Context() if context is None else context
         self.model, self.memory, self.pretrained = model, memory, pretrained
         self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained, context=self.context)
-        widest = 2 * model.n_features
-        self.depths = Depths(copy.deepcopy(model.csf), widest=widest)
-        head = linear_head(widest, model.n_classes).to(model.device)  # unused: SLDA scores features by itself
+        max_width = 2 * model.n_features
+        self.depths = DepthFeatures(copy.deepcopy(model.csf), max_width=max_width)
+        head = linear_head(max_width, model.n_classes).to(model.device)  # unused: SLDA scores features by itself
         self.frozen_model = SplitClassifier(model.llf, self.depths, head)  # its csf never learns after E_1
         set_trainable(self.frozen_model, llf=False, csf=False)
         self.closed_form = SLDA(self.frozen_model, seed=seed, shrinkage=SHRINKAGE, context=self.context)
@@ -102,10 +103,22 @@ class Anchored:
         closed = self.closed_form.logits(z, f)
         if self.quick_experience:
             return closed
-        few = len(self.known) < FEW_CLASSES
-        tpc_std, closed_std = self.score_stds if few and self.score_stds else (None, None)
+        tpc_std, closed_std = self._fixed_stds()
         closed = standardize(closed, self.known, closed_std)
         return standardize(self.tpc.logits(z), self.known, tpc_std) + CLOSED_FORM_WEIGHT * closed
+
+    def inference(self) -> Ensemble:
+        """Both members as they answer; the closed form alone after a quick lesson."""
+        closed = self.closed_form.inference()
+        if self.quick_experience:
+            return closed
+        members = [*self.tpc.inference().members, *closed.members]
+        return Ensemble(members, (1.0, CLOSED_FORM_WEIGHT), self._fixed_stds())
+
+    def _fixed_stds(self) -> tuple[float | None, float | None]:
+        """The standard deviations that few classes share; an image of many classes has its own."""
+        few = len(self.known) < FEW_CLASSES
+        return self.score_stds if few and self.score_stds else (None, None)
 
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one. What csf learned from it stays in csf."""

@@ -24,6 +24,7 @@ from triphase.learners.training import (
     set_trainable,
 )
 from triphase.models import SplitClassifier
+from triphase.models.inference import Ensemble, Member
 from triphase.models.split import drop_row, longer
 
 
@@ -46,6 +47,11 @@ class NCM:
         self.loop = TrainingLoop(context=self.context)
         self.sums = torch.zeros(model.n_classes, model.n_features)
         self.counts = torch.zeros(model.n_classes)
+
+    @property
+    def has_covariance(self) -> bool:
+        """The classes share nothing."""
+        return False
 
     @property
     def closed_form(self) -> NCM:
@@ -117,6 +123,11 @@ class NCM:
     def distances(self, f: Tensor) -> Tensor:
         """(n, 0): class means alone give no out-of-distribution score."""
         return torch.empty(len(f), 0, dtype=torch.float64)
+
+    def inference(self) -> Ensemble:
+        """The class means as they answer."""
+        means = F.normalize(self.sums)[: max(self.known) + 1]
+        return Ensemble([Member(copy.deepcopy(self.model.csf), means, unit_length=True)])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""

@@ -13,6 +13,7 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.models import SplitClassifier
+from triphase.models.inference import Ensemble
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class ClosedForm(Protocol):
     def n_features(self) -> int:
         """D; before the first features, the most that it can be."""
 
+    @property
+    def has_covariance(self) -> bool:
+        """Whether the classes share a covariance, which `reestimate` estimates anew."""
+
     def features(self, z: Tensor) -> Tensor:
         """(n, D): features of latents z."""
 
@@ -108,6 +113,9 @@ class Teachable(Learner, Protocol):
 
     def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
         """As in Learner; f are the closed form's features of z, if the caller has them."""
+
+    def inference(self) -> Ensemble:
+        """A copy of everything that answers need, over the classes seen so far."""
 
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one."""

@@ -29,6 +29,7 @@ from triphase.learners.training import (
 )
 from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis, whiten
 from triphase.models import SplitClassifier
+from triphase.models.inference import Ensemble, Member, Whitening
 from triphase.models.split import drop_row, longer
 
 
@@ -62,6 +63,7 @@ class SLDA:
         self.counts = torch.zeros(model.n_classes, dtype=torch.float64)
         self._solution: tuple[Tensor, Tensor, Tensor] | None = None  # of the sums as they are
         self._white_means: Tensor | None = None  # of the classes that have images, whitened
+        self._whitening: Whitening | None = None  # the same for inference
         self._half: Tensor | None = None  # of the products, as they are saved
 
     @property
@@ -73,6 +75,11 @@ class SLDA:
     def n_features(self) -> int:
         """D; before the first features, the most that it can be."""
         return len(self.products) or self.feature_model.n_features
+
+    @property
+    def has_covariance(self) -> bool:
+        """The classes share Sigma."""
+        return True
 
     @property
     def means(self) -> Tensor:
@@ -150,6 +157,16 @@ class SLDA:
         white, means = whiten(f, factor), self._white_means
         return torch.stack([relative_mahalanobis(white, means), mahalanobis(white, means)], 1)
 
+    def inference(self) -> Ensemble:
+        """The solved discriminant as it answers, in single precision."""
+        factor, W, b = self.solution
+        n, counted = max(self.known) + 1, self.counts > 0
+        if self._whitening is None:
+            inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).double(), upper=False)
+            self._whitening = Whitening.of(inverse, self.means[counted])
+        csf = copy.deepcopy(self.feature_model.csf)
+        return Ensemble([Member(csf, W[:n].contiguous(), b[:n].contiguous(), whitening=self._whitening)])
+
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
         state = learner_state(self.settings, self.model, None, self.known, self.loop)
@@ -215,4 +232,4 @@ class SLDA:
         self._changed()
 
     def _changed(self) -> None:
-        self._solution = self._white_means = self._half = None
+        self._solution = self._white_means = self._whitening = self._half = None

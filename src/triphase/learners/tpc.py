@@ -37,6 +37,7 @@ from triphase.maths import bias_correction_loss, block_gradient, harmless, norma
 from triphase.maths.bias import check_std, class_rows
 from triphase.maths.masking import check_tolerance
 from triphase.models import SplitClassifier
+from triphase.models.inference import Ensemble, Member
 
 TEMPERATURE = 2.0  # of the optional distillation
 
@@ -228,6 +229,11 @@ class TPC:
 
     def rescale(self, z: Tensor) -> None:
         """Nothing to do: the scores have no scale that was fitted."""
+
+    def inference(self) -> Ensemble:
+        """csf and head as they answer."""
+        rows = self.model.head.weight.detach()[: max(self.known) + 1].clone()
+        return Ensemble([Member(copy.deepcopy(self.model.csf), rows)])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""

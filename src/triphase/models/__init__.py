@@ -11,6 +11,7 @@ from typing import Any
 from triphase.errors import InvalidValue
 from triphase.models.batchnorm import lacks_statistics, rebuild_batchnorm
 from triphase.models.batchrenorm import BatchRenorm2d, with_batch_renorm
+from triphase.models.depth_features import DepthFeatures
 from triphase.models.efficientnet_lite0 import efficientnet_lite0
 from triphase.models.mobilenet_v1 import mobilenet_v1
 from triphase.models.resnet import resnet18, resnet32
@@ -90,6 +91,7 @@ __all__ = [
     "BACKBONES",
     "Backbone",
     "BatchRenorm2d",
+    "DepthFeatures",
     "Normalize",
     "SplitClassifier",
     "backbone",

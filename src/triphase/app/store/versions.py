@@ -22,6 +22,7 @@ from triphase.app.store.checksums import json_copy
 from triphase.app.store.files import Current, Directory, Event, Info, Part, Version
 from triphase.directory_lock import locked
 from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, TriphaseError
+from triphase.printable import printable
 from triphase.state import State
 
 Transform = Callable[[State, Info], tuple[Mapping[str, Any], Mapping[str, Any]] | None]
@@ -77,20 +78,25 @@ class Store:
         if number is None:
             version = self.current()
             if version is None:
-                raise BadData(f"There is no model in {self.path}; teach it something first.")
+                where = printable(self.path)
+                raise BadData(f"{where} holds no model; teach one with: triphase teach {where} PHOTOS")
             return version
         if number not in (kept := self.version_numbers()):
             listed = ", ".join(map(str, kept)) or "none"
             raise InvalidValue(f"{self.path} has no version {number}; those kept: {listed}.")
         return self.directory.read_version(number)
 
-    def load(self, number: int | None = None) -> tuple[State, Version]:
-        """The state of a version (by default the one in use), bit for bit as it was published, or an error."""
+    def load(self, number: int | None = None, *, parts: tuple[str, ...] = ("",)) -> tuple[State, Version]:
+        """The state of a version (by default the one in use), bit for bit as it was published, or an error.
+
+        With `parts`, only the entries whose names begin with one of them.
+        """
         while True:
             version = self.version(number)
             try:
                 read = self.directory.read_part
-                return {name: read(part.sha256) for name, part in version.parts.items()}, version
+                wanted = {name: part for name, part in version.parts.items() if name.startswith(parts)}
+                return {name: read(part.sha256) for name, part in wanted.items()}, version
             except CorruptState:
                 if self.version(number) == version:  # else a writer has just removed or rewritten it
                     raise

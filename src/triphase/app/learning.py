@@ -1,0 +1,140 @@
+"""Learn a lesson: its recipe, the quick and the whole lesson, and the calibration that ends both."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from triphase.app import ood
+from triphase.app.calibration import fit_temperature, thresholds_from, thresholds_of
+from triphase.app.hold_out import Lesson
+from triphase.app.leave_out import leave_out_distances
+from triphase.app.model import Model, labels_by_id, rows_of
+from triphase.app.options import LEARNERS, parse_memory
+from triphase.data.batches import Batches
+from triphase.data.feature_cache import latents
+from triphase.data.images import Images
+from triphase.data.recipe import Recipe
+from triphase.data.streams import Experience
+from triphase.learners.protocol import QuickLearner, Tick, ignore
+
+
+def recipe_for(n: int, n_memory: int) -> Recipe:
+    """How a lesson of n photos is trained on beside n_memory samples to replay: by the amount of data alone.
+
+    Replay is as large as the memory asks for, up to twice the lesson, and consolidation up to four times: what a
+    lesson costs depends on the lesson. Few photos get more epochs, so that there are 6 to 12 steps. A model that
+    has seen little altogether gets more of everything in small minibatches, which would harm one that has seen
+    much. benchmarks/results/lesson_recipe.md has the measurements.
+    """
+    little = n + min(4 * n, n_memory) < 256 and n_memory < 512
+    ratio = min(4.0 if little else 2.0, n_memory / n)
+    n_mb, steps, max_epochs = (32, 40.0, 20) if little else (128, 12 / (1 + ratio / 2), 10)
+    n_mbe = max(1, round(n_mb / (1 + ratio)))
+    return Recipe(
+        epochs=min(max_epochs, max(4, math.ceil(steps * n_mbe / n))),
+        lr=0.1,
+        csf_lr=0.03,
+        n_mbe=n_mbe,
+        n_mbr=n_mb - n_mbe,
+        balanced=max(4 * n, 512),
+    )
+
+
+def recipe_of(model: Model, lesson: Lesson) -> Recipe:
+    """The recipe of a lesson; exemplars are never replayed and do not count, and the memory must have room."""
+    if model.memory is not None:
+        model.memory.check_room(len(lesson.names))
+    n_memory = 0 if model.memory is None else len(model.memory.slots())
+    return recipe_for(max(1, len(lesson.experience.training)), n_memory)
+
+
+def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> Model:
+    """Learn a lesson to the end; continued after a crash, it goes on where the state was saved."""
+    experience = lesson.experience
+    if experience.held_out is None and model.memory is not None:
+        nothing = torch.zeros(len(experience.images), dtype=torch.bool)
+        experience = Experience(experience.index, experience.images, nothing, experience.columns)
+    if len(experience.training):  # else there are only near-duplicates of exemplars
+        model.learner.learn(experience, recipe, tick)
+        if model.memory is not None and not model.learner_uses_memory:
+            batches = Batches(
+                model.network, experience, model.memory, recipe, seed=model.options.seed, context=model.context
+            )
+            batches.update_memory()
+    model.names, model.lessons = list(lesson.names), experience.index
+    model.taught |= labels_by_id(experience.images)
+    if experience.held_out is not None:
+        model.held_out |= set(experience.images.ids[experience.held_out].tolist())
+    model.pending = {}
+    _calibrate_on(model, experience.images)
+    return model
+
+
+def learn_quick(model: Model, lesson: Lesson, recipe: Recipe) -> Model:
+    """Learn a lesson by closed form alone, in seconds; `learn` does the rest."""
+    assert isinstance(model.learner, QuickLearner), "the plan refuses --quick for the other learners"
+    model.learner.learn_quick(lesson.experience, recipe)
+    model.names, model.pending = list(lesson.names), labels_by_id(lesson.experience.images)
+    moments = model.calibration.moments
+    _calibrate_on(model, lesson.experience.images)
+    model.calibration = replace(model.calibration, moments=moments)  # `learn` will count these photos
+    return model
+
+
+def _calibrate_on(model: Model, images: Images) -> None:
+    """Calibrate on the exemplars, or on moments of what was just learned where none are kept."""
+    if model.memory is None:
+        distances, y = leave_out_distances(model, images)
+        if distances.shape[1] == 0:
+            distances, y = model.scores(latents(model.network, images, context=model.context))[1], images.labels
+        learned = [ood.moments(column, y, len(model.names)) for column in distances.unbind(1)]
+        known = model.calibration.moments or [ood.moments(c[:0], y[:0], 0) for c in distances.unbind(1)]
+        merged = tuple(ood.merge(a, b) for a, b in zip(known, learned, strict=True))
+        model.calibration = replace(model.calibration, moments=merged)
+    calibrate(model)
+
+
+def calibrate(model: Model) -> None:
+    """Fit temperature and thresholds to the exemplars, or thresholds to the moments where none are kept."""
+    calibration = model.calibration
+    if calibration.moments:
+        calibration = replace(calibration, thresholds=thresholds_from(calibration.moments))
+    ids, y, stored = model.exemplars()
+    model.exemplar_logits, model.exemplar_correct = (ids, torch.empty(0, 0)), torch.empty(0, dtype=torch.bool)
+    z = model.latents_of(stored)
+    f = _exemplar_features(model, ids, z)
+    n_kept = _room_for(model, f)
+    model.exemplar_features = ids[:n_kept], f[:n_kept]
+    if len(y):
+        logits, ood_scores = model.scores(z, f.float() if f.numel() else None)
+        model.exemplar_logits, model.exemplar_correct = (ids, logits), logits.argmax(1) == y
+        calibration = replace(
+            calibration, temperature=fit_temperature(logits, y), thresholds=thresholds_of(ood_scores)
+        )
+    model.calibration = calibration
+
+
+def _exemplar_features(model: Model, ids: Tensor, z: Tensor) -> Tensor:
+    """(n, D) in half precision: the closed form's features of exemplars, each computed once and stored."""
+    if LEARNERS[model.options.learner].feature_multiple == 0 or len(ids) == 0:
+        return torch.empty(len(ids), 0, dtype=torch.float16)
+    known, f = model.exemplar_features
+    rows = rows_of(known, ids)
+    missing = (rows < 0).nonzero().view(-1)
+    if len(missing):
+        computed = model.closed_form_features(z[missing]).half()
+        rows[missing] = torch.arange(len(f), len(f) + len(missing))
+        f = torch.cat([f, computed]) if len(f) else computed
+    return f[rows]
+
+
+def _room_for(model: Model, f: Tensor) -> int:
+    """How many features of exemplars fit into the bytes that samples leave; the others are computed anew."""
+    number, in_bytes = parse_memory(model.options.memory)
+    if not in_bytes or model.memory is None or f.numel() == 0:
+        return len(f)
+    return max(0, number - model.memory.nbytes) // f[0].nbytes

@@ -1,0 +1,105 @@
+"""Pictures as programs have them (paths, PIL images, arrays) as images of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Union
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from triphase.data.decoding import square
+from triphase.data.images import Images, content_ids, resize
+from triphase.data.sources.listing import file_digest, ids_from
+from triphase.errors import BadData, InvalidValue
+
+Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "NDArray[np.uint8]", Tensor]
+
+
+def as_images(X: Pictures, size: int) -> Images:
+    """Pictures of any kind as images of one size; ids are made of their content."""
+    _refuse_single(X)
+    if _is_array_of_paths(X):
+        X = list(X)
+    if isinstance(X, (np.ndarray, Tensor)):
+        pixels = _batch(torch.as_tensor(_forward(X)), size)
+        return Images.from_array(pixels, torch.zeros(len(pixels), dtype=torch.long))
+    pictures = list(X)
+    if pictures and all(isinstance(picture, (str, Path)) for picture in pictures):
+        paths = [Path(picture) for picture in pictures]  # type: ignore[arg-type]
+        missing = [path for path in paths if not path.is_file()]
+        if missing:
+            raise BadData(f"There is no file {missing[0]}.")
+        ids = ids_from(file_digest(path) for path in paths)
+        return Images.from_files(paths, torch.zeros(len(paths), dtype=torch.long), ids, size)
+    squares = [_one(picture, size) for picture in pictures]
+    pixels = torch.stack(squares) if squares else torch.empty(0, 3, size, size, dtype=torch.uint8)
+    return Images(pixels.__getitem__, torch.zeros(len(pixels), dtype=torch.long), content_ids(pixels))
+
+
+def _refuse_single(X: object) -> None:
+    """Refuse one picture in place of several: whether it is one must not be guessed."""
+    single = None
+    if X is None:
+        raise InvalidValue("There are no images, got None; give a list of paths, PIL images or uint8 arrays.")
+    if isinstance(X, (str, Path)):
+        single = "path"
+    elif isinstance(X, Image.Image):
+        single = "PIL image"
+    elif isinstance(X, (np.ndarray, Tensor)) and not _is_array_of_paths(X):
+        if X.ndim == 2 or (X.ndim == 3 and X.shape[-1] in (1, 3)):
+            single = f"array of shape {tuple(X.shape)}"
+    if single is not None:
+        raise InvalidValue(f"One {single} was given where several images are expected: put it in a list, [image].")
+
+
+def _is_array_of_paths(X: object) -> bool:
+    return isinstance(X, np.ndarray) and X.dtype.kind in "OU"
+
+
+def _forward(array: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
+    """Torch has no arrays that run backwards, such as BGR[..., ::-1]."""
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array
+
+
+def _one(picture: Any, size: int) -> Tensor:
+    if isinstance(picture, Image.Image):
+        _check_area(*picture.size)
+        return square(picture, size)
+    if isinstance(picture, (np.ndarray, Tensor)):
+        return _batch(torch.as_tensor(_forward(picture))[None], size)[0]
+    raise InvalidValue(
+        f"An image is a path, a PIL image or a uint8 array, got {type(picture).__name__}; keep to one kind."
+    )
+
+
+def _check_area(width: int, height: int) -> None:
+    if 0 in (width, height):
+        raise InvalidValue(f"An image of {width} x {height} pixels has nothing to look at; leave it out.")
+
+
+def _batch(pixels: Tensor, size: int) -> Tensor:
+    """NHWC, NCHW or NHW as RGB of one size: scaled to cover the square, centre-cropped."""
+    if pixels.dtype != torch.uint8:
+        raise InvalidValue(
+            f"Arrays of pixels must be uint8 (0 to 255), got {str(pixels.dtype).removeprefix('torch.')}."
+        )
+    if pixels.dim() == 3:
+        pixels = pixels.unsqueeze(1)
+    if pixels.dim() != 4 or not {pixels.shape[1], pixels.shape[3]} & {1, 3}:
+        shape = tuple(pixels.shape)
+        raise InvalidValue(
+            f"An array of images is (n, height, width), with 1 or 3 channels before or after, got {shape}."
+        )
+    if pixels.shape[1] not in (1, 3):
+        pixels = pixels.permute(0, 3, 1, 2)
+    height, width = pixels.shape[2:]
+    _check_area(width, height)
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    cropped = pixels[:, :, top : top + side, left : left + side]
+    return resize(cropped.expand(-1, 3, -1, -1).contiguous(), size)

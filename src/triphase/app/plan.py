@@ -1,0 +1,132 @@
+"""What a lesson would learn: the model that it goes on from, and the photos that are new to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from triphase.app.model import Model
+from triphase.app.options import ModelOptions
+from triphase.app.scan import Photos, Watch, scan
+from triphase.app.store.versions import Store
+from triphase.context import Context
+from triphase.errors import InvalidValue, Mismatch
+from triphase.learners.protocol import QuickLearner
+
+KEEP = 10  # versions
+
+
+@dataclass(frozen=True)
+class LessonSettings:
+    """How a lesson is judged and published, whatever it teaches."""
+
+    max_drop: float = 0.02  # what the classes known before may lose
+    force: bool = False  # publish even if they lose more
+    quick: bool = False  # publish what the closed form has learned at once
+    skip_bad: bool = False  # go on without photos that cannot be read
+    keep: int = KEEP
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_drop < 1:
+            raise InvalidValue(f"max_drop must be in [0, 1), got {self.max_drop}: 0.02 allows a loss of 2 points.")
+        if self.keep < 1:
+            raise InvalidValue(f"keep must be at least 1, got {self.keep}: the version in use is one of them.")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a lesson would learn."""
+
+    photos: Photos
+    model: Model  # to go on from
+    pending: frozenset[int]  # ids of photos that only an unfinished quick lesson has seen
+    counts: dict[str, int]  # photos to learn, per class
+    doubtful: list[str]  # a sentence for each class that corrections would take most photos from
+
+    @property
+    def new_classes(self) -> list[str]:
+        """Classes that the model does not know yet."""
+        return [name for name in self.counts if name not in self.model.names]
+
+    @property
+    def n_known_already(self) -> int:
+        """Photos that were taught before."""
+        return sum(self.photos.known_already.values())
+
+    @property
+    def n_corrected(self) -> int:
+        """Photos that were taught before as another class."""
+        return int(self.photos.corrected.sum())
+
+    def to_json(self) -> dict[str, Any]:
+        """For --dry-run."""
+        return {
+            "learn": self.counts,
+            "new_classes": self.new_classes,
+            "known_already": self.n_known_already,
+            "corrected": self.n_corrected,
+            "repeats": self.photos.repeats,
+            "skipped": self.photos.skipped,
+            "notes": [*self.photos.remarks, *self.doubtful],
+        }
+
+
+def plan_lesson(
+    store: Store,
+    folder: Path,
+    options: ModelOptions | Mapping[str, Any] | None,
+    settings: LessonSettings,
+    watch: Watch,
+    context: Context,
+) -> Plan:
+    """Open the model, scan the photos and compare the two; nothing is written."""
+    model, pending = _open(store, options, context)
+    if settings.quick and not isinstance(model.learner, QuickLearner):
+        raise InvalidValue(f"The learner {model.options.learner} has one speed; --quick needs anchored.")
+    taught = {id_: model.names[label] for id_, label in model.taught.items()}
+    photos = scan(folder, model.size, context.budget, taught=taught, skip_bad=settings.skip_bad, watch=watch)
+    if pending - set(photos.ids.tolist()):
+        raise Mismatch(
+            f"{store.path} has learned the last lesson in part (--quick), and not all its photos are in {folder}: "
+            f"finish that lesson with the command that began it, or {store.undo_hint()}"
+        )
+    per_class = torch.bincount(photos.labels, minlength=len(photos.names)).tolist()
+    counts = {name: n for name, n in zip(photos.names, per_class, strict=True) if n}
+    doubtful = _doubtful(photos, taught, counts)
+    if doubtful and not settings.force:
+        raise Mismatch(f"{' '.join(doubtful)} If that is meant, teach with --force; else move them back.")
+    return Plan(photos, model, pending, counts, doubtful)
+
+
+def _open(
+    store: Store, options: ModelOptions | Mapping[str, Any] | None, context: Context
+) -> tuple[Model, frozenset[int]]:
+    """The model after the last whole lesson, and ids of photos that only a quick lesson since then has seen."""
+    given = asdict(options) if isinstance(options, ModelOptions) else dict(options or {})
+    current = store.current()
+    if current is None:
+        return Model(ModelOptions(**given), context=context), frozenset()
+    state, version = store.load()
+    saved = ModelOptions(**state["app"]["options"])
+    saved.check_agreement(current.info["image_size"], given)
+    pending = frozenset(state["taught"]["pending_ids"].tolist())
+    while len(state["taught"]["pending_ids"]):
+        if version.parent is None:  # the very first lesson is unfinished: it goes on from nothing
+            return Model(saved, context=context), pending
+        state, version = store.load(version.parent)
+    return Model.from_state(state, context), pending
+
+
+def _doubtful(photos: Photos, taught: dict[int, str], counts: dict[str, int]) -> list[str]:
+    """Classes that go on, but lose most of what they were learned from: no exemplar can show what that does."""
+    before, moved = Counter(taught.values()), Counter(taught[id_] for id_ in photos.ids[photos.corrected].tolist())
+    return [
+        f"{n} of the {before[name]} photos that {name} was learned from lie in other classes now."
+        for name, n in moved.items()
+        if 2 * n > before[name] and (n < before[name] or name in counts)
+    ]

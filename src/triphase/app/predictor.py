@@ -1,0 +1,145 @@
+"""Predictor: answers from the inference parts of a version, never writes, and serves any number of threads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from triphase.app.calibration import Calibration
+from triphase.app.ood import ood_scores
+from triphase.app.store.versions import Store
+from triphase.data.decoding import DECODE_THREADS, decode
+from triphase.data.images import Images
+from triphase.errors import BadData, CorruptState
+from triphase.models import build
+from triphase.models.folding import fold_layout_, folded
+from triphase.models.inference import Ensemble, ensemble_state, load_ensemble
+from triphase.printable import printable
+
+if TYPE_CHECKING:
+    from triphase.app.model import Model
+
+PARTS = ("inference",)  # how the names of the parts begin that a predictor reads
+PIXELS = 1 << 18  # that pass the network together, at most
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says about one image."""
+
+    label: str  # the class, or "unknown"
+    probability: float  # of the class that fits best, even if the answer is "unknown"
+    best: str  # that class
+    known: bool
+
+
+class Predictor:
+    """A network ready for inference, solved weights, calibration and class names."""
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        """`parts` are those that `inference_parts` made."""
+        try:
+            about = parts["inference"]
+            self.names, self.size = tuple(about["names"]), int(about["image_size"])
+            thresholds = tuple(-math.inf if t is None else t for t in about["thresholds"])
+            self.calibration = Calibration(about["temperature"], thresholds)
+            network = build(about["backbone"], image_size=self.size, load_pretrained=False)
+            self._llf = fold_layout_(network.llf)
+            self._llf.load_state_dict(parts["inference_llf"])
+            self._llf.eval().requires_grad_(False)
+            self._ensemble = load_ensemble(_joined(parts), network.csf)
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise CorruptState(f"The parts of this model do not belong together ({error!r}).") from error
+
+    @classmethod
+    def open(cls, path: Path | str) -> Predictor:
+        """The predictor of the version in use in a model directory."""
+        parts, _ = Store(path).load(parts=PARTS)
+        return cls(parts)
+
+    @torch.inference_mode()
+    def __call__(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities (n, classes) of uint8 pixels (n, 3, size, size), and whether each is known, (n,) bool."""
+        x = pixels.float().contiguous(memory_format=torch.channels_last)
+        logits, distances = self._ensemble(self._llf(x))
+        return self.calibration.probabilities(logits), self.calibration.accepts(ood_scores(logits, distances))
+
+    def predict(self, images: Images) -> tuple[Tensor, Tensor]:
+        """The same of images that are read as they are needed; never many at a time, so memory stays bounded."""
+        rows = torch.arange(len(images)).split(self.chunk)
+        parts = [self(images.read(part)) for part in rows if len(part)]
+        if not parts:
+            return torch.empty(0, len(self.names)), torch.empty(0, dtype=torch.bool)
+        probabilities, known = zip(*parts, strict=True)
+        return torch.cat(probabilities), torch.cat(known)
+
+    def answers(self, pixels: Tensor) -> list[Answer]:
+        """What the model says about each of a few images."""
+        probabilities, known = self(pixels)
+        best = probabilities.max(1)
+        rows = zip(best.indices.tolist(), best.values.tolist(), known.tolist(), strict=True)
+        return [Answer(self.names[i] if ok else UNKNOWN, p, self.names[i], ok) for i, p, ok in rows]
+
+    def answer_files(self, files: Sequence[Path]) -> list[Answer | str]:
+        """For each file what the model says about it, or a sentence why it cannot be read."""
+        answers: list[Answer | str] = []
+        with ThreadPoolExecutor(DECODE_THREADS) as pool:
+            for start in range(0, len(files), self.chunk):
+                part = files[start : start + self.chunk]
+                decoded = (
+                    [self._decode(file) for file in part] if len(part) == 1 else list(pool.map(self._decode, part))
+                )
+                pixels = [picture for picture in decoded if isinstance(picture, Tensor)]
+                said = iter(self.answers(torch.stack(pixels)) if pixels else [])
+                answers += [picture if isinstance(picture, str) else next(said) for picture in decoded]
+        return answers
+
+    def _decode(self, file: Path) -> Tensor | str:
+        """The pixels of a photo, or a sentence."""
+        if file.is_dir():
+            return f"{printable(file)} is a folder; give the photos in it, such as {printable(file)}/*.jpg"
+        if not file.is_file():
+            return f"There is no file {printable(file)}; check the spelling."
+        try:
+            return decode(file, self.size)
+        except BadData as error:
+            return str(error)
+
+    @property
+    def chunk(self) -> int:
+        """How many images pass the network together."""
+        return max(1, PIXELS // self.size**2)
+
+
+def inference_parts(model: Model) -> dict[str, Any]:
+    """What a predictor needs of a model, one entry for each part that changes at its own pace."""
+    ensemble: Ensemble = model.learner.inference()
+    state, calibration = ensemble_state(ensemble), model.calibration
+    csfs = {f"inference_csf_{i}": member.pop("csf") for i, member in enumerate(state["members"])}
+    return {
+        "inference": {
+            "backbone": model.options.backbone,
+            "image_size": model.size,
+            "names": list(model.names),
+            "temperature": calibration.temperature,
+            "thresholds": [t if t > -math.inf else None for t in calibration.thresholds],
+        },
+        "inference_llf": dict(folded(model.network.llf).state_dict()),
+        "inference_scores": state,
+        **csfs,
+    }
+
+
+def _joined(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of the ensemble out of its parts."""
+    state = parts["inference_scores"]
+    members = [member | {"csf": parts[f"inference_csf_{i}"]} for i, member in enumerate(state["members"])]
+    return {**state, "members": members}

@@ -1,0 +1,149 @@
+"""A version from a model: its training state, and the inference parts that answers come from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from triphase.app.evaluation import ClassResult, Evaluation, Verdict, guard
+from triphase.app.hold_out import Lesson
+from triphase.app.lesson_checkpoint import LessonCheckpoint
+from triphase.app.model import Model
+from triphase.app.plan import LessonSettings, Plan
+from triphase.app.predictor import inference_parts
+from triphase.app.scan import Watch
+from triphase.app.store.files import Version
+from triphase.app.store.versions import Store
+from triphase.errors import CannotWrite
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a lesson."""
+
+    published: bool
+    version: int | None  # in use afterwards
+    learned: int
+    known_already: int
+    corrected: int
+    classes: list[ClassResult]
+    verdict: Verdict
+    confused: list[tuple[str, str, int, int]]  # class, new class it is taken for, how many, of how many
+    seconds: float
+    labels_mixed_up: bool  # the lesson's own photos are recognised hardly better than by guessing
+    skipped: list[str] = field(default_factory=list)  # a sentence for each photo that cannot be read
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def refused(self) -> bool:
+        """Whether anything speaks against the lesson."""
+        return self.verdict.refused or self.labels_mixed_up
+
+    def to_json(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self) | {"refused": self.refused, "drop": self.verdict.drop}
+
+
+def version_state(model: Model) -> dict[str, Any]:
+    """Everything that a version consists of."""
+    return {**model.state_dict(), **inference_parts(model)}
+
+
+def publish(
+    store: Store,
+    plan: Plan,
+    lesson: Lesson,
+    evaluation: Evaluation,
+    checkpoint: LessonCheckpoint,
+    settings: LessonSettings,
+    notes: list[str],
+    started: float,
+) -> Outcome:
+    """Publish a lesson if the guard agrees or is overruled, and clear away what it kept."""
+    published, learned = settings.force or not evaluation.refused, len(lesson.experience.images)
+    with suppress(CannotWrite):  # of a state that nobody needs any more
+        checkpoint.close()
+    if published:
+        verdict = evaluation.verdict
+        event = {"event": "taught", "images": learned, "classes": plan.counts, "before": verdict.before}
+        event |= {"after": verdict.after, "forced": evaluation.refused}
+        _publish(store, plan.model, evaluation, event, replace=checkpoint.quick_version)
+    elif checkpoint.quick_version:
+        store.undo()  # the quick version of what is refused goes, too
+    try:
+        if published:
+            store.prune(settings.keep)
+        store.discard_work()
+    except CannotWrite as error:  # the lesson is over; the next writer clears up
+        notes.append(f"The lesson is over, but what it left cannot be cleared away: {error}")
+    return _outcome(store, plan, evaluation, learned, published, notes, started)
+
+
+def publish_quick(
+    store: Store,
+    model: Model,
+    lesson: Lesson,
+    evaluation: Evaluation,
+    checkpoint: LessonCheckpoint,
+    settings: LessonSettings,
+    watch: Watch,
+) -> None:
+    """Publish what the closed form has learned, if the guard agrees; the whole lesson takes its place later."""
+    if evaluation.refused and not settings.force:
+        return
+    event = {"event": "taught_quick", "images": len(lesson.experience.images), "drop": evaluation.verdict.drop}
+    version = _publish(store, model, evaluation, event, replace=checkpoint.quick_version)
+    checkpoint.continue_from(version.number)
+    watch({"event": "taught_quick", "version": version.number})
+
+
+def report_nothing(store: Store, plan: Plan, settings: LessonSettings, started: float) -> Outcome:
+    """All photos are known already; what a lesson left that was killed just after it was published goes."""
+    if LessonCheckpoint.is_published(store):
+        store.discard_work()
+        store.prune(settings.keep)
+    none = torch.empty(0, dtype=torch.bool)
+    nothing = Evaluation([], guard(none, none, none.long(), settings.max_drop), [], labels_mixed_up=False)
+    said = f"All {plan.n_known_already} photos have been taught before: there is nothing to learn."
+    return _outcome(store, plan, nothing, 0, False, [*plan.photos.remarks, said], started)
+
+
+def _publish(
+    store: Store, model: Model, evaluation: Evaluation, event: Mapping[str, Any], *, replace: bool
+) -> Version:
+    """`replace` takes the place of the quick version; what a program said about its labels stays."""
+    current = store.current()
+    labels = {"labels": current.info["labels"]} if current and "labels" in current.info else {}
+    info = labels | model.describe() | {"accuracy": evaluation.verdict.after}
+    return store.publish(version_state(model), info, event, replace_current=replace)
+
+
+def _outcome(
+    store: Store,
+    plan: Plan,
+    evaluation: Evaluation,
+    learned: int,
+    published: bool,
+    notes: list[str],
+    started: float,
+) -> Outcome:
+    current = store.current()
+    return Outcome(
+        published=published,
+        version=current.number if current else None,
+        learned=learned,
+        known_already=plan.n_known_already,
+        corrected=plan.n_corrected,
+        classes=evaluation.classes,
+        verdict=evaluation.verdict,
+        confused=evaluation.confusions,
+        seconds=time.perf_counter() - started,
+        labels_mixed_up=evaluation.labels_mixed_up,
+        skipped=plan.photos.skipped,
+        notes=notes,
+    )

@@ -1,0 +1,36 @@
+"""triphase evaluate: measure a model on photos that it was not taught."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from rich.console import Console
+
+from triphase.app import manage
+from triphase.cli.arguments import JSON, ModelFolder, PhotoFolder, SkipBad
+from triphase.cli.lesson_view import LessonView
+from triphase.cli.live import live
+from triphase.cli.printing import count, percent, print_json, say
+from triphase.cli.tables import cell, plain_table, print_skipped
+
+
+def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
+    """Measure a model on photos that it was not taught."""
+    with live(LessonView(quiet=as_json)) as view:
+        result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=view.watch)
+    if as_json:
+        print_json({"model": str(model), **asdict(result)})
+        return
+    table = plain_table("class", "photos", "accuracy", "most often taken for")
+    for label, name in enumerate(result.classes):
+        if name in result.per_class:
+            row = result.confusion[label]
+            wrong = max((n, other) for other, n in enumerate(row) if other != label) if len(row) > 1 else (0, 0)
+            other = f"{result.classes[wrong[1]]} ({wrong[0]})" if wrong[0] else ""
+            table.add_row(cell(name), f"{sum(row):,}", percent(result.per_class[name]), cell(other))
+    Console().print(table)
+    say(f"Right: {percent(result.accuracy)} of {count(result.images, 'photo')}.")
+    say(f"{percent(result.unknown_rate)} would be answered with unknown.")
+    if result.taught:
+        say(f"{count(result.taught, 'photo')} of these had been taught to the model: they flatter it.")
+    print_skipped(result.skipped)

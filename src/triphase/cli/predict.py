@@ -1,0 +1,50 @@
+"""triphase predict: say what is in photos."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from triphase.app.predictor import Answer, Predictor
+from triphase.cli.arguments import JSON, ModelFolder
+from triphase.cli.printing import percent, print_json, print_rows
+from triphase.printable import printable
+
+
+def predict(
+    model: ModelFolder,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Photos to classify.")],
+    as_json: JSON = False,
+) -> None:
+    """Say what is in some photos: a class and how probable it is, or "unknown" for what resembles none.
+
+    A file that cannot be read is named, and the others are answered.
+    """
+    if len(files) == 1:
+        torch.set_num_threads(1)  # for one photo, waiting for a second core that is busy costs more than it brings
+    answers = Predictor.open(model).answer_files(files)
+    faults = [answer for answer in answers if isinstance(answer, str)]
+    if as_json:
+        rows = [
+            {"file": str(file), **asdict(a)}
+            for file, a in zip(files, answers, strict=True)
+            if not isinstance(a, str)
+        ]
+        print_json({"model": str(model), "answers": rows, "errors": faults})
+    else:
+        print_rows([_row(file, a) for file, a in zip(files, answers, strict=True) if not isinstance(a, str)])
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
+    if faults:
+        raise typer.Exit(1)
+
+
+def _row(file: Path, answer: Answer) -> tuple[str, str, str]:
+    sure = percent(answer.probability)
+    doubt = sure if answer.known else f"(best guess: {printable(answer.best)}, {sure})"
+    return printable(file), printable(answer.label), doubt

@@ -1,0 +1,32 @@
+"""Features of a network at every depth: the last ones are made for the classes of its pre-training."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class DepthFeatures(nn.Module):
+    """What csf makes of a latent at every depth: its input and the output of each block, averaged, and f itself.
+
+    Each part has length 1, so that none outweighs the others. They are taken from the input on, as long as all of
+    them and f have no more than `max_width` numbers.
+    """
+
+    def __init__(self, csf: nn.Module, max_width: int) -> None:
+        super().__init__()
+        self.csf, self.max_width = csf, max_width
+
+    def forward(self, z: Tensor) -> Tensor:
+        h, parts = z, [_pooled(z)]
+        for layer in self.csf if isinstance(self.csf, nn.Sequential) else (self.csf,):
+            h = layer(h)
+            parts += [_pooled(h)] if list(layer.children()) else []  # after a block, not after a single layer
+        taken, width = [], h.shape[1]
+        for part in parts[: max(1, len(parts) - 1)]:  # the last block makes f
+            width += part.shape[1]
+            taken += [part] if width <= self.max_width else []
+        return torch.cat([F.normalize(part) for part in (*taken, h)], 1)
+
+
+def _pooled(h: Tensor) -> Tensor:
+    return h.flatten(2).mean(2) if h.dim() > 2 else h

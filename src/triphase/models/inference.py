@@ -1,0 +1,173 @@
+"""A trained classifier in the form in which it answers: frozen features and solved linear scores.
+
+Nothing here has a training mode or changes a buffer, so any number of threads may use the same object.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from triphase.models.depth_features import DepthFeatures
+
+
+class Whitening(nn.Module):
+    """Distances to class means under one covariance Sigma = L L^T, from the inverse of L."""
+
+    inverse: Tensor  # (D, D), lower triangular
+    means: Tensor  # (n_classes, D), whitened and relative to the mean of all classes
+    centre: Tensor  # (D,), the mean of all classes, whitened
+
+    def __init__(self, inverse: Tensor, means: Tensor, centre: Tensor) -> None:
+        super().__init__()
+        for name, tensor in (("inverse", inverse), ("means", means), ("centre", centre)):
+            self.register_buffer(name, tensor)
+
+    @classmethod
+    def of(cls, inverse: Tensor, means: Tensor) -> Whitening:
+        """From the inverse factor (D, D) and the class means (n_classes, D), both in double precision."""
+        whitened = means @ inverse.T
+        centre = whitened.mean(0)
+        return cls(inverse.float(), (whitened - centre).float(), centre.float())
+
+    def forward(self, f: Tensor) -> Tensor:
+        """(n, 2): minus the squared Mahalanobis distance to the nearest class mean, relative and absolute."""
+        w = f @ self.inverse.T - self.centre
+        nearest = (2 * w @ self.means.T - self.means.square().sum(1)).amax(1)
+        return torch.stack([nearest, nearest - w.square().sum(1)], 1)
+
+
+class Member(nn.Module):
+    """One linear classifier: scores = f W^T + b of the features f = csf(z)."""
+
+    weight: Tensor  # (n_classes, D)
+    bias: Tensor | None  # (n_classes,)
+
+    def __init__(
+        self,
+        csf: nn.Module,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        unit_length: bool = False,  # features are scaled to length 1
+        whitening: Whitening | None = None,
+    ) -> None:
+        super().__init__()
+        self.csf, self.unit_length, self.whitening = csf, unit_length, whitening
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+
+    def features(self, z: Tensor) -> Tensor:
+        """(n, D) of latents."""
+        f: Tensor = self.csf(z)
+        return F.normalize(f) if self.unit_length else f
+
+    def forward(self, f: Tensor) -> Tensor:
+        """(n, n_classes) scores of features."""
+        scores = f @ self.weight.T
+        return scores if self.bias is None else scores + self.bias
+
+    def distances(self, f: Tensor) -> Tensor:
+        """(n, 2) out-of-distribution scores, or (n, 0) for a member without covariance."""
+        return f.new_empty(len(f), 0) if self.whitening is None else self.whitening(f)
+
+
+class Ensemble(nn.Module):
+    """The weighted sum of its members' scores, each standardized over the classes, or one member as it is.
+
+    The last member is the closed form, if there is one: its features can be given where they are stored.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], weights: Sequence[float] = (1.0,), stds: Sequence[float | None] = (None,)
+    ) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.weights, self.stds = tuple(weights), tuple(stds)
+        self.eval().requires_grad_(False)
+
+    @torch.inference_mode()
+    def forward(self, z: Tensor, f: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Scores (n, n_classes) and out-of-distribution scores (n, k) of z; f are the last member's features."""
+        total, distances = z.new_zeros(()), z.new_empty(len(z), 0)
+        for number, member in enumerate(self.members):
+            assert isinstance(member, Member)
+            last = number == len(self.members) - 1
+            features = f if last and f is not None else member.features(z)
+            scores = member(features)
+            if len(self.members) > 1:
+                scores = self.weights[number] * standardize(scores, self.stds[number])
+            total, distances = total + scores, member.distances(features) if last else distances
+        return total, distances
+
+
+def standardize(scores: Tensor, std: float | None = None) -> Tensor:
+    """Mean 0 and standard deviation 1 over the classes, image by image, or divided by one `std` for all images.
+
+    >>> standardize(torch.tensor([[1.0, 3.0]])).tolist()
+    [[-1.0, 1.0]]
+    """
+    centred = scores - scores.mean(1, keepdim=True)
+    own = centred.std(1, keepdim=True, correction=0)
+    divisor = own if std is None else torch.full_like(own, std)
+    return centred / divisor.clamp(min=1e-12)
+
+
+def ensemble_state(ensemble: Ensemble) -> dict[str, Any]:
+    """An ensemble as tensors and primitives."""
+    members: list[dict[str, Any]] = []
+    for member in ensemble.members:
+        assert isinstance(member, Member)
+        depths = member.csf if isinstance(member.csf, DepthFeatures) else None
+        csf, whitening = (member.csf if depths is None else depths.csf), member.whitening
+        members.append(
+            {
+                "csf": dict(csf.state_dict()),
+                "max_width": None if depths is None else depths.max_width,
+                "unit_length": member.unit_length,
+                "weight": member.weight,
+                "bias": member.bias,
+                "whitening": None if whitening is None else _packed(whitening),
+            }
+        )
+    return {"members": members, "weights": list(ensemble.weights), "stds": list(ensemble.stds)}
+
+
+def load_ensemble(state: Mapping[str, Any], csf: nn.Module) -> Ensemble:
+    """The ensemble of a saved state; `csf` is a block of the same architecture, whose values do not matter."""
+    members = []
+    for saved in state["members"]:
+        own = copy.deepcopy(csf)
+        own.load_state_dict(saved["csf"])
+        reader = own if saved["max_width"] is None else DepthFeatures(own, max_width=saved["max_width"])
+        whitening = None if saved["whitening"] is None else _unpacked(saved["whitening"])
+        members.append(
+            Member(
+                reader,
+                saved["weight"],
+                saved["bias"],
+                unit_length=saved["unit_length"],
+                whitening=whitening,
+            )
+        )
+    return Ensemble(members, state["weights"], state["stds"])
+
+
+def _packed(whitening: Whitening) -> dict[str, Tensor]:
+    """Only the lower half of the inverse factor, row by row."""
+    rows = [row[: i + 1] for i, row in enumerate(whitening.inverse)]
+    return {"inverse": torch.cat(rows), "means": whitening.means, "centre": whitening.centre}
+
+
+def _unpacked(saved: Mapping[str, Tensor]) -> Whitening:
+    D = len(saved["centre"])
+    inverse, start = saved["inverse"].new_zeros(D, D), 0
+    for i, row in enumerate(inverse):
+        row[: i + 1] = saved["inverse"][start : start + i + 1]
+        start += i + 1
+    return Whitening(inverse, saved["means"], saved["centre"])
