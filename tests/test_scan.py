@@ -205,7 +205,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     def refuse(path: Path, mode: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("triphase.data.sources.listing.open", refuse, raising=False)
+    monkeypatch.setattr("triphase.data.sources.files.open", refuse, raising=False)
     with pytest.raises(BadData, match=r"private\.png cannot be read \(Permission denied\); allow reading it"):
         scan(tmp_path, 8)
 

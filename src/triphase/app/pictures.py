@@ -14,7 +14,7 @@ from torch import Tensor
 
 from triphase.data.decoding import square
 from triphase.data.images import Images, content_ids, resize
-from triphase.data.sources.listing import file_digest, ids_from
+from triphase.data.sources.files import file_id
 from triphase.errors import BadData, InvalidValue
 
 Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "NDArray[np.uint8]", Tensor]
@@ -34,7 +34,7 @@ def as_images(X: Pictures, size: int) -> Images:
         missing = [path for path in paths if not path.is_file()]
         if missing:
             raise BadData(f"There is no file {missing[0]}.")
-        ids = ids_from(file_digest(path) for path in paths)
+        ids = torch.tensor([file_id(path) for path in paths])
         return Images.from_files(paths, torch.zeros(len(paths), dtype=torch.long), ids, size)
     squares = [_one(picture, size) for picture in pictures]
     pixels = torch.stack(squares) if squares else torch.empty(0, 3, size, size, dtype=torch.uint8)

@@ -16,8 +16,8 @@ from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.budget import Budget
 from triphase.data.decoding import check_file, decode_sizes, in_threads
 from triphase.data.images import Images
-from triphase.data.sources.folder import class_folders, images_below, layout
-from triphase.data.sources.listing import file_digest, ids_from
+from triphase.data.sources.files import file_id
+from triphase.data.sources.folder import class_folders, files_below, layout
 from triphase.errors import BadData, InvalidValue, few
 
 CHUNK = 32  # files handed to the threads together, so that a huge folder does not fill the memory
@@ -133,7 +133,7 @@ def find_taught(
     for place in places:
         if not place.is_dir():
             check_file(place)
-        paths = images_below(place)[0] if place.is_dir() else [place]
+        paths = files_below(place).images if place.is_dir() else [place]
         listed += [_File("", path) for path in paths]
     files = _hash_all(listed, watch)
     bad = [file.fault for file in files if file.fault]
@@ -150,23 +150,22 @@ def _list(root: Path) -> tuple[list[_File], list[str]]:
     """All images in the class folders with their class, and what is odd about the folders."""
     files: list[_File] = []
     remarks: list[str] = []
-    inner: dict[str, list[str]] = {}  # class folder -> its subfolders, if all its photos are in some
+    nested: dict[Path, list[str]] = {}  # class folder -> its subfolders, if all its photos are in some
     folders = class_folders(root)
-    for folder in folders:
-        name = _class_of(root / folder)
-        images, others = images_below(root / folder)
+    for folder, images, others in folders:
+        name = _class_of(folder)
         files += [_File(name, path) for path in images]
         if not images:
             also = f" ({len(others)} other files, such as {others[0]})" if others else ""
             remarks.append(f"Folder {name} holds no photo{also}.")
-        first = {path.relative_to(root / folder).parts[0] for path in images}
-        if len(first) > 1 and not any(path.parent == root / folder for path in images):
-            inner[folder] = sorted(first)
-    if inner and len(inner) == len(folders):
-        folder, parts = next(iter(inner.items()))
+        inside = {path.relative_to(folder).parts[0] for path in images}
+        if len(inside) > 1 and not any(path.parent == folder for path in images):
+            nested[folder] = sorted(inside)
+    if nested and len(nested) == len(folders):
+        folder, parts = next(iter(nested.items()))
         remarks.append(
-            f"The photos in all subfolders of {folder} ({few(parts)}) "
-            f"count as class {folder}. If those are the classes, give {root / folder} instead."
+            f"The photos in all subfolders of {folder.name} ({few(parts)}) "
+            f"count as class {folder.name}. If those are the classes, give {folder} instead."
         )
     return files, remarks
 
@@ -197,7 +196,7 @@ def _hash_all(files: Sequence[_File], watch: Watch) -> list[_File]:
     def hash_one(file: _File) -> _File:
         try:
             stamp = _stamp(file.path)
-            return file._replace(id=int(ids_from([file_digest(file.path)])), stamp=stamp)
+            return file._replace(id=file_id(file.path), stamp=stamp)
         except BadData as error:
             return file._replace(fault=str(error))
 

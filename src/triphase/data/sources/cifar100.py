@@ -1,15 +1,17 @@
 """CIFAR-100 from either official download: 60,000 colour images of 32 x 32 in 100 classes."""
 
 import hashlib
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triphase.data.images import Images
-from triphase.data.sources.inventory import About, Count, Inventory, Tick, still_packed
-from triphase.data.sources.plain_pickle import read_plain, text
+from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress, still_packed
 from triphase.errors import BadData, few
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -24,7 +26,7 @@ MD5 = {  # of the Python version's files
     "train": "16019d7e3df5f24257cddd939b257f8d",
     "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
 }
-ABOUT = About(
+INFO = DatasetInfo(
     "cifar100",
     "CIFAR-100: 60,000 colour images of 32 x 32 in 100 classes",
     f"the CIFAR page of the University of Toronto, {URL}",
@@ -54,7 +56,7 @@ def cifar100(root: Path, *, complete: bool = True) -> tuple[Images, Images, list
     return splits[0], splits[1], names
 
 
-def inventory(data: Path, tick: Tick) -> Inventory:
+def check_integrity(data: Path, progress: Progress) -> Integrity:
     """Images in the files of that version of which more is there."""
     places = [(folder, layout) for layout in FILES for folder in (data / layout, data)]
     folder, layout = max(places, key=lambda place: sum((place[0] / name).is_file() for name in FILES[place[1]]))
@@ -67,13 +69,13 @@ def inventory(data: Path, tick: Tick) -> Inventory:
         found, problem = _count(path) if path in there else (0, "")
         counts.append(Count(what, found, expected))
         problems += [problem] if problem else []
-        tick(1)
+        progress(1)
     missing = [str(path.relative_to(data)) for path in paths if path not in there]
     if missing and there:
         problems.append(f"Missing: {few(missing)}.")
     elif missing:
         problems = still_packed(data, [f"{layout}.tar.gz" for layout in FILES])
-    return Inventory(ABOUT, tuple(counts), tuple(problems), frozenset(FILES))
+    return Integrity(INFO, tuple(counts), tuple(problems), frozenset(FILES))
 
 
 def _count(path: Path) -> tuple[int, str]:
@@ -131,10 +133,10 @@ def _names(path: Path, complete: bool) -> list[str]:
         except (OSError, UnicodeDecodeError) as error:
             raise _damaged(path, f"cannot be read ({error})") from error
     else:
-        found = read_plain(path).get("fine_label_names")
+        found = read_pickle(path).get("fine_label_names")
         if not isinstance(found, list) or not all(isinstance(name, str | bytes) for name in found):
             raise _damaged(path, "lacks 'fine_label_names'")
-        names = [text(name) for name in found]
+        names = [_text(name) for name in found]
     if complete and len(names) != CLASSES:
         raise _damaged(path, f"names {len(names)} classes instead of {CLASSES}")
     return names
@@ -153,11 +155,75 @@ def _binary(path: Path) -> tuple[Tensor, Tensor]:
 
 
 def _python(path: Path) -> tuple[Tensor, Tensor]:
-    """Pixels (n, 3, 32, 32) and fine labels, out of the pickle without running it."""
-    fields = read_plain(path)
+    """Pixels (n, 3, 32, 32) and fine labels."""
+    fields = read_pickle(path)
     data, labels = fields.get("data"), fields.get("fine_labels")
-    if not isinstance(data, np.ndarray) or data.shape[1:] != (3072,) or not isinstance(labels, list):
+    if not isinstance(data, _Array) or data.values.shape[1:] != (3072,) or not isinstance(labels, list):
         raise _damaged(path, "lacks 'data' of 3,072 bytes per image or 'fine_labels'")
     if not all(type(label) is int for label in labels):
         raise _damaged(path, "has labels that are not whole numbers")
-    return torch.from_numpy(data).reshape(len(data), 3, 32, 32), torch.tensor(labels, dtype=torch.long)
+    pixels = torch.from_numpy(data.values)
+    return pixels.reshape(len(pixels), 3, 32, 32), torch.tensor(labels, dtype=torch.long)
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """The dict in a file of the Python version; nothing that the file names is imported or called.
+
+    CIFAR-100's official Python download is a pickle, the only one that triphase reads.
+    """
+    try:
+        with open(path, "rb") as file:
+            return {_text(key): value for key, value in _Unpickler(file, encoding="bytes").load().items()}
+    except Exception as error:  # a damaged pickle makes the parser raise almost anything
+        raise BadData(f"{path} cannot be read as plain data ({error}); nothing in it was run.") from error
+
+
+class _Unpickler(pickle._Unpickler):  # the one in C allocates whatever a damaged index asks for
+    """Builds dicts, lists, numbers and strings; for what an array of bytes asks for there are stand-ins."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (wanted := f"{module}.{name}") not in STAND_INS:
+            raise pickle.UnpicklingError(f"it asks for {wanted}")
+        return STAND_INS[wanted]
+
+
+class _Array:
+    """In place of numpy's array, which would trust whatever the file says about its memory."""
+
+    values: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def __init__(self, *arguments: object) -> None:
+        """The content comes with the state."""
+
+    def __setstate__(self, state: tuple[object, tuple[int, ...], object, bool, bytes]) -> None:
+        _, shape, dtype, by_columns, content = state
+        if not isinstance(dtype, _UInt8) or not isinstance(content, bytes):
+            raise ValueError("it holds an array of something other than bytes")
+        self.values = np.frombuffer(bytearray(content), np.uint8).reshape(shape, order="F" if by_columns else "C")
+
+
+class _UInt8:
+    """In place of numpy's dtype, of which only uint8 is allowed."""
+
+    def __init__(self, name: str | bytes, *arguments: object) -> None:
+        if _text(name) not in ("u1", "|u1"):
+            raise ValueError(f"it holds an array of {_text(name)}, and arrays of bytes are all that is needed")
+
+    def __setstate__(self, state: object) -> None:
+        """Byte order and size, which a byte does not need."""
+
+
+STAND_INS: dict[str, Any] = {
+    "numpy.core.multiarray._reconstruct": _Array,
+    "numpy._core.multiarray._reconstruct": _Array,
+    "numpy.ndarray": None,
+    "numpy.dtype": _UInt8,
+    "_codecs.encode": str.encode,
+}
+
+
+def _text(value: object) -> str:
+    """A string of the file, which Python 2 did not tell from bytes."""
+    if not isinstance(value, str | bytes):
+        raise ValueError(f"a {type(value).__name__} where a string should be")
+    return value.decode("latin-1") if isinstance(value, bytes) else value

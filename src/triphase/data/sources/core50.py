@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from triphase.data.images import Images
-from triphase.data.sources.inventory import About, Count, Inventory, Tick, still_packed
-from triphase.data.sources.listing import Listed, listdir, path_ids
+from triphase.data.sources.files import LazyPaths, listdir, path_ids
+from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress, still_packed
 from triphase.errors import BadData, few
 from triphase.randomness import generator
 
@@ -46,7 +46,7 @@ LACKING = (
 NICV2, RUNS = 391, 10
 OBJECTS = [f"{category}{number}" for category in CATEGORIES for number in range(1, 6)]
 
-ABOUT = About(
+INFO = DatasetInfo(
     "core50",
     "CORe50: 164,866 video frames of 50 objects in 11 sessions",
     f"the CORe50 project, {PAGE} with the images {IMAGES_URL} and the NICv2 lists {LISTS_URL}",
@@ -129,13 +129,13 @@ def frames_of(session: int, obj: int) -> int:
     return 300 - int(LACKING[session - 1][obj - 1])
 
 
-def inventory(data: Path, tick: Tick) -> Inventory:
+def check_integrity(data: Path, progress: Progress) -> Integrity:
     """Frames of each object in each session, and the lists of NICv2-391."""
     folder = _sessions_in(data)
     found: dict[tuple[int, int], int] = {}
     for place in ((session, obj) for session in range(1, 12) for obj in range(1, 51)):
         found[place] = len(_listed(folder, place[:1], place[1])) if folder else 0
-        tick(found[place])
+        progress(found[place])
     problems = _short(found) if any(found.values()) else still_packed(data, [Path(IMAGES_URL).name])
     n_lists, more = _count_lists(data)
     splits = (("training", TRAIN_SESSIONS, TRAIN_FRAMES), ("test", TEST_SESSIONS, TEST_FRAMES))
@@ -146,7 +146,7 @@ def inventory(data: Path, tick: Tick) -> Inventory:
     counts.append(Count(f"lists of NICv2-{NICV2} in {RUNS} runs", n_lists, RUNS * (NICV2 + 1)))
     own = [IMAGES_FOLDER, "batches_filelists", *(f"{name}_{n}" for name in LISTS_FOLDERS for n in (79, 196, NICV2))]
     own += [f"s{session}" for session in range(1, 12)] if folder == data and any(found.values()) else []
-    return Inventory(ABOUT, tuple(counts), (*problems, *more), frozenset(own))
+    return Integrity(INFO, tuple(counts), (*problems, *more), frozenset(own))
 
 
 def _short(found: dict[tuple[int, int], int]) -> list[str]:
@@ -278,4 +278,4 @@ def _check_present(folder: Path, wanted: Sequence[str]) -> None:
 def _images(folder: Path, frames: Frames, size: int) -> Images:
     names = [name for name, _ in frames]
     labels = torch.tensor([label for _, label in frames])
-    return Images.from_files(Listed(folder, names), labels, path_ids(names), size)
+    return Images.from_files(LazyPaths(folder, names), labels, path_ids(names), size)

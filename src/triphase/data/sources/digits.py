@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 
 from triphase.data.images import Images
-from triphase.data.sources.inventory import About, Count, Inventory, Tick
+from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress
 from triphase.randomness import generator
 
-ABOUT = About(
+INFO = DatasetInfo(
     "digits",
     "Handwritten digits: 1,797 grey images of 8 x 8 in 10 classes",
     "scikit-learn, which is installed with triphase, https://scikit-learn.org",
@@ -42,7 +42,7 @@ def digits(seed: int = 0) -> tuple[Images, Images, list[str]]:
     return every.select(torch.cat(train).sort()[0]), every.select(torch.cat(test).sort()[0]), names
 
 
-def inventory(data: Path, tick: Tick) -> Inventory:
+def check_integrity(data: Path, progress: Progress) -> Integrity:
     """They come with scikit-learn, whatever is in the data folder."""
     train, test, _ = digits()
-    return Inventory(ABOUT, (Count("images", len(train) + len(test), IMAGES),))
+    return Integrity(INFO, (Count("images", len(train) + len(test), IMAGES),))

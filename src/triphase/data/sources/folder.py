@@ -8,17 +8,25 @@ import torch
 
 from triphase.data.decoding import decode, image_suffixes, in_threads, is_picture
 from triphase.data.images import Images, check_size
-from triphase.data.sources.inventory import About, Count, Inventory, Tick
-from triphase.data.sources.listing import file_digest, ids_from, listdir
+from triphase.data.sources.files import file_id, listdir
+from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress
 from triphase.errors import BadData, few
 
-ABOUT = About(
+INFO = DatasetInfo(
     "folder",
     "Your own photos",
     "yourself",
     "one folder for each class, such as cat/1.jpg and dog/2.jpg, and nothing else",
 )
-AT_ONCE = 1024  # files handed to the threads together, so that a huge folder does not fill the memory
+CHUNK = 1024  # files handed to the threads together, so that a huge folder does not fill the memory
+
+
+class ClassFolder(NamedTuple):
+    """A folder of photos of one class; its files lie in it at any depth, sorted."""
+
+    path: Path
+    images: list[Path]
+    others: list[Path]
 
 
 class Folder(NamedTuple):
@@ -37,34 +45,33 @@ def folder(root: Path, size: int, *, skip_bad: bool = False) -> Folder:
     name, or left out and listed with skip_bad. An image's id is a hash of its file's content.
     """
     root, size = Path(root), check_size(size)
-    paths: list[Path] = []
-    owners: list[str] = []
     classes = class_folders(root)
-    for name in classes:
-        found, _ = images_below(root / name)
-        paths += found
-        owners += [name] * len(found)
-    checked = list(zip(paths, owners, _check(paths, size, skip_bad), strict=True))
-    good = [(path, owner, code) for path, owner, code in checked if code]
+    listed = [(path, place.path.name) for place in classes for path in place.images]
+    ids = _checked_ids([path for path, _ in listed], size, skip_bad)
+    good = [(path, owner, id_) for (path, owner), id_ in zip(listed, ids, strict=True) if id_ is not None]
     if not good:
         raise BadData(f"No folder in {root} holds an image that can be read; {layout(root)}.")
     names = sorted({owner for _, owner, _ in good})
     number = {name: label for label, name in enumerate(names)}
-    labels = torch.tensor([number[owner] for _, owner, _ in good])
-    images = Images.from_files([path for path, _, _ in good], labels, ids_from(code for _, _, code in good), size)
-    skipped = [path for path, _, code in checked if not code]
-    return Folder(images, names, skipped, [name for name in classes if name not in number])
+    images = Images.from_files(
+        [path for path, _, _ in good],
+        torch.tensor([number[owner] for _, owner, _ in good]),
+        torch.tensor([id_ for _, _, id_ in good]),
+        size,
+    )
+    skipped = [path for (path, _), id_ in zip(listed, ids, strict=True) if id_ is None]
+    return Folder(images, names, skipped, [c.path.name for c in classes if c.path.name not in number])
 
 
-def inventory(data: Path, tick: Tick, taken: Collection[str] = ()) -> Inventory:
+def check_integrity(data: Path, progress: Progress, taken: Collection[str] = ()) -> Integrity:
     """Classes and photos, found as `folder` finds them but not decoded; names that are taken belong to others."""
     names = [name for name in listdir(data) if name not in taken]
     loose = [name for name in names if _is_image(data / name)]
     photos: dict[str, int] = {}
     for name in names:
         if (data / name).is_dir():
-            photos[name] = len(images_below(data / name)[0])
-            tick(photos[name])
+            photos[name] = len(files_below(data / name).images)
+            progress(photos[name])
     problems = []
     if any(photos.values()):
         beside = sorted(name for name in taken if (data / name).is_dir())
@@ -77,7 +84,7 @@ def inventory(data: Path, tick: Tick, taken: Collection[str] = ()) -> Inventory:
         problems.append(f"{len(loose):,} photos are in no class folder: {few(loose)}; {layout(data)}.")
     classes = sum(n > 0 for n in photos.values())
     counts = (Count("classes", classes, None), Count("photos in them", sum(photos.values()), None))
-    return Inventory(ABOUT, counts, tuple(problems))
+    return Integrity(INFO, counts, tuple(problems))
 
 
 def layout(root: Path) -> str:
@@ -85,8 +92,8 @@ def layout(root: Path) -> str:
     return f"put the images of each class into a folder of its own, such as {root}/cat/1.jpg"
 
 
-def class_folders(root: Path) -> list[str]:
-    """The names of the class folders, sorted."""
+def class_folders(root: Path) -> list[ClassFolder]:
+    """The class folders with their files, sorted by name; hidden ones do not count."""
     if not root.exists():
         raise BadData(f"There is no folder {root}; check the spelling.")
     if not root.is_dir():
@@ -95,23 +102,20 @@ def class_folders(root: Path) -> list[str]:
     loose = [root / name for name in names if _is_image(root / name)]
     if loose:
         raise BadData(f"{loose[0]} ({len(loose)} in all) is not in a class folder; {layout(root)}.")
-    classes = [name for name in names if (root / name).is_dir()]
+    classes = [files_below(root / name) for name in names if (root / name).is_dir()]
     if not classes:
         raise BadData(f"{root} has no class folders; {layout(root)}.")
     return classes
 
 
-def images_below(start: Path) -> tuple[list[Path], list[Path]]:
-    """The images in a class folder at any depth and the other files, both sorted.
-
-    Links are followed, but none round in circles.
-    """
+def files_below(start: Path) -> ClassFolder:
+    """The images in a folder at any depth and the other files. Links are followed, but none round in circles."""
     try:
-        files = _files_below(start)
+        files = _walk(start)
         images = [path for path in files if _is_image(path)]
     except OSError as error:
         raise BadData(f"{start} cannot be listed ({error}); allow reading it.") from error
-    return images, sorted(set(files) - set(images))
+    return ClassFolder(start, images, sorted(set(files) - set(images)))
 
 
 def _is_image(path: Path) -> bool:
@@ -121,7 +125,7 @@ def _is_image(path: Path) -> bool:
     return path.is_file() and is_picture(path)
 
 
-def _files_below(start: Path) -> list[Path]:
+def _walk(start: Path) -> list[Path]:
     """Everything in a folder that is no folder, at any depth, sorted."""
     found: list[Path] = []
     around = set(start.resolve().parents)  # a link back to one of these would bring in the other classes
@@ -138,19 +142,19 @@ def _files_below(start: Path) -> list[Path]:
     return sorted(found)
 
 
-def _check(paths: Sequence[Path], size: int, skip_bad: bool) -> list[bytes]:
-    """The digest of each file, once it has been decoded to its end; b"" for one to skip."""
+def _checked_ids(paths: Sequence[Path], size: int, skip_bad: bool) -> list[int | None]:
+    """The id of each file, once it has been decoded to its end; None for one to skip."""
 
-    def check(path: Path) -> bytes:
+    def check(path: Path) -> int | None:
         try:
             decode(path, size)
-            return file_digest(path)
+            return file_id(path)
         except BadData:
             if skip_bad:
-                return b""
+                return None
             raise
 
-    digests: list[bytes] = []
-    for first in range(0, len(paths), AT_ONCE):
-        digests += in_threads(check, paths[first : first + AT_ONCE])
-    return digests
+    ids: list[int | None] = []
+    for first in range(0, len(paths), CHUNK):
+        ids += in_threads(check, paths[first : first + CHUNK])
+    return ids

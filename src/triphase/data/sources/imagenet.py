@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 
 from triphase.data.images import Images
-from triphase.data.sources.inventory import About, Count, Inventory, Tick, still_packed
-from triphase.data.sources.listing import Listed, listdir, path_ids
+from triphase.data.sources.files import LazyPaths, listdir, path_ids
+from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress, still_packed
 from triphase.errors import BadData, few
 
 URL = "https://www.image-net.org/download.php"
@@ -18,7 +18,7 @@ CLASSES, TRAIN_IMAGES, VAL_IMAGES = 1000, 1_281_167, 50_000
 ARCHIVES = ("ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar")
 OFFICIAL = re.compile(r"(n\d+|ILSVRC2012_val)_\d+\.JPEG")
 LEAST = {"train": 732, "val": 50}  # images of the smallest class
-ABOUT = About(
+INFO = DatasetInfo(
     "imagenet",
     "ImageNet (ILSVRC 2012): 1,281,167 training and 50,000 validation images in 1,000 classes",
     f"the ImageNet project, for registered users, {URL}",
@@ -59,7 +59,7 @@ def _split(root: Path, split: str, size: int) -> tuple[Images, list[str]]:
             names.append(wnid)
     if not names:
         raise BadData(f"{root / split} has no class folders with images. {LAYOUT}.")
-    return Images.from_files(Listed(root, files), torch.tensor(labels), path_ids(files), size), names
+    return Images.from_files(LazyPaths(root, files), torch.tensor(labels), path_ids(files), size), names
 
 
 class _Found(NamedTuple):
@@ -70,9 +70,9 @@ class _Found(NamedTuple):
     packed: list[str]  # archives of classes
 
 
-def inventory(data: Path, tick: Tick) -> Inventory:
+def check_integrity(data: Path, progress: Progress) -> Integrity:
     """Class folders and images of both splits."""
-    splits = {split: _look(data / split, tick) for split in LEAST}
+    splits = {split: _look(data / split, progress) for split in LEAST}
     train, val = (found.classes for found in splits.values())
     problems = [] if train and val else still_packed(data, ARCHIVES)
     for split, found in splits.items():
@@ -94,21 +94,21 @@ def inventory(data: Path, tick: Tick) -> Inventory:
         Count("validation images", sum(val.values()), VAL_IMAGES),
     )
     own = [split for split, found in splits.items() if any(re.fullmatch(r"n\d+", name) for name in found.classes)]
-    return Inventory(ABOUT, counts, tuple(problems), frozenset(own))
+    return Integrity(INFO, counts, tuple(problems), frozenset(own))
 
 
 def _at_least(split: str) -> str:
     return f"at least {LEAST[split]}" if split == "train" else str(LEAST[split])
 
 
-def _look(folder: Path, tick: Tick) -> _Found:
+def _look(folder: Path, progress: Progress) -> _Found:
     """Count what is in the folder of a split; no file is opened."""
     names = listdir(folder)
     loose = [name for name in names if OFFICIAL.fullmatch(name)]
     classes: dict[str, int] = {}
     for wnid in sorted(set(names) - set(loose)):
         classes[wnid] = len(_images(listdir(folder / wnid)))
-        tick(classes[wnid])
+        progress(classes[wnid])
     packed = [name for name in names if name.endswith(".tar")]
     return _Found({wnid: n for wnid, n in classes.items() if n}, loose, packed)
 

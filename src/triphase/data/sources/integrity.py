@@ -1,4 +1,4 @@
-"""What a data folder holds: counts of what is there beside what there should be."""
+"""Whether a dataset is complete: how much of it is there beside how much there should be."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 from triphase.errors import few
 
-Tick = Callable[[int], None]  # called now and then with the number of files counted since the last time
+Progress = Callable[[int], None]  # called now and then with the number of files counted since the last time
 
 
-class About(NamedTuple):
+class DatasetInfo(NamedTuple):
     """What a person must know to get a dataset or a file of weights."""
 
     name: str
@@ -34,15 +34,15 @@ class Count(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Inventory:
+class Integrity:
     """What there is of one dataset or file of weights.
 
-    >>> about = About("marbles", "Marbles", "the toy shop", "marbles/*.png")
-    >>> Inventory(about, (Count("marbles", 9, 10),)).state
+    >>> info = DatasetInfo("marbles", "Marbles", "the toy shop", "marbles/*.png")
+    >>> Integrity(info, (Count("marbles", 9, 10),)).state
     'incomplete'
     """
 
-    about: About
+    info: DatasetInfo
     counts: tuple[Count, ...]
     problems: tuple[str, ...] = ()  # sentences
     folders: frozenset[str] = frozenset()  # names in the data folder that belong to it
@@ -58,7 +58,7 @@ class Inventory:
     def to_json(self) -> dict[str, Any]:
         """Everything but the folders, for programs."""
         counts = [count._asdict() for count in self.counts]
-        return {**self.about._asdict(), "state": self.state, "counts": counts, "problems": list(self.problems)}
+        return {**self.info._asdict(), "state": self.state, "counts": counts, "problems": list(self.problems)}
 
 
 def still_packed(folder: Path, archives: Sequence[str]) -> list[str]:

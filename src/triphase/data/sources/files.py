@@ -6,17 +6,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import overload
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from triphase.errors import BadData
 
 
-class Listed(Sequence[Path]):
+class LazyPaths(Sequence[Path]):
     """Files below one folder, kept as names: a million Path objects would take a gigabyte.
 
-    >>> files = Listed(Path("photos"), ["cat/1.jpg", "dog/2.jpg"])
+    >>> files = LazyPaths(Path("photos"), ["cat/1.jpg", "dog/2.jpg"])
     >>> len(files), files[1].as_posix()
     (2, 'photos/dog/2.jpg')
     """
@@ -28,45 +27,44 @@ class Listed(Sequence[Path]):
     @overload
     def __getitem__(self, index: int) -> Path: ...
     @overload
-    def __getitem__(self, index: slice) -> "Listed": ...
-    def __getitem__(self, index: int | slice) -> "Path | Listed":
+    def __getitem__(self, index: slice) -> "LazyPaths": ...
+    def __getitem__(self, index: int | slice) -> "Path | LazyPaths":
         if isinstance(index, slice):
-            return Listed(self._root, self._names[index])
+            return LazyPaths(self._root, self._names[index])
         return self._root / self._names[index]
 
     def __len__(self) -> int:
         return len(self._names)
 
 
-def digest(content: bytes) -> bytes:
-    """Eight bytes that tell contents apart."""
-    return blake2b(content, digest_size=8).digest()
+def file_id(path: Path) -> int:
+    """The id of a file: 64 bits of a hash of its content, whatever its name.
 
-
-def file_digest(path: Path) -> bytes:
-    """The digest of a file's content, read piece by piece: files may be larger than memory."""
-    running = blake2b(digest_size=8)
+    The content is read piece by piece: files may be larger than memory.
+    """
+    digest = blake2b(digest_size=8)
     try:
         with open(path, "rb") as file:
             while piece := file.read(1 << 20):
-                running.update(piece)
+                digest.update(piece)
     except OSError as error:
         raise BadData(f"{path} cannot be read ({error.strerror}); allow reading it, or remove it.") from error
-    return running.digest()
-
-
-def ids_from(digests: Iterable[bytes]) -> Tensor:
-    """Digests as int64 ids.
-
-    >>> ids_from([bytes(8), b"\\x01" + bytes(7)]).tolist()
-    [0, 1]
-    """
-    return torch.from_numpy(np.frombuffer(b"".join(digests), dtype="<i8").astype(np.int64))
+    return _signed(digest.digest())
 
 
 def path_ids(names: Iterable[str]) -> Tensor:
-    """One id for each relative path (written with forward slashes): the same on every machine."""
-    return ids_from(digest(os.fsencode(name)) for name in names)
+    """One id for each relative path (written with forward slashes): the same on every machine.
+
+    >>> path_ids(["s1/o1/C_01_01_000.png"]).tolist()
+    [4464803151206144574]
+    """
+    return torch.tensor(
+        [_signed(blake2b(os.fsencode(name), digest_size=8).digest()) for name in names], dtype=torch.long
+    )
+
+
+def _signed(digest: bytes) -> int:
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def listdir(folder: Path) -> list[str]:

@@ -1,0 +1,47 @@
+"""The data folder: what it holds of every dataset."""
+
+import os
+from pathlib import Path
+
+from triphase.data.sources.cifar100 import INFO as CIFAR100
+from triphase.data.sources.cifar100 import check_integrity as check_cifar100
+from triphase.data.sources.core50 import INFO as CORE50
+from triphase.data.sources.core50 import check_integrity as check_core50
+from triphase.data.sources.digits import INFO as DIGITS
+from triphase.data.sources.digits import check_integrity as check_digits
+from triphase.data.sources.folder import INFO as FOLDER
+from triphase.data.sources.folder import check_integrity as check_folder
+from triphase.data.sources.imagenet import INFO as IMAGENET
+from triphase.data.sources.imagenet import check_integrity as check_imagenet
+from triphase.data.sources.integrity import Integrity, Progress
+from triphase.errors import BadData
+
+PUBLISHED = ((DIGITS, check_digits), (CIFAR100, check_cifar100), (CORE50, check_core50), (IMAGENET, check_imagenet))
+
+
+def check_datasets(data: Path, progress: Progress = lambda n: None) -> list[Integrity]:
+    """What there is of each dataset, a person's own photos last; folders of the others are not taken for photos."""
+    found: list[Integrity] = []
+    for info, check in PUBLISHED:
+        try:
+            found.append(check(data, progress))
+        except (BadData, OSError) as error:  # a folder that may not be listed: the others can still be counted
+            found.append(Integrity(info, (), (str(error),)))
+    taken = frozenset[str]().union(*(dataset.folders for dataset in found))
+    try:
+        found.append(check_folder(data, progress, taken))
+    except (BadData, OSError) as error:
+        found.append(Integrity(FOLDER, (), (str(error),)))
+    return found
+
+
+def check_readable(data: Path) -> None:
+    """Refuse a data folder that nobody can look into."""
+    try:
+        os.scandir(data).close()
+    except FileNotFoundError as error:
+        raise BadData(f"There is no folder {data}; make it, or check --data.") from error
+    except NotADirectoryError as error:
+        raise BadData(f"{data} is a file; --data is the folder that holds the datasets.") from error
+    except OSError as error:
+        raise BadData(f"{data} cannot be listed ({error}); allow reading it.") from error
