@@ -1,14 +1,15 @@
 """A predictor answers as the learner does, from any number of threads, and changes nothing."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lessons import LESSONS, paint, small_model
 from torch import Tensor
 
+from lessons import SMALL, World, done, paint
 from triphase.app import predictor as module
 from triphase.app.model import Model
 from triphase.app.predictor import Answer, Predictor, inference_parts
@@ -37,9 +38,13 @@ def tensors(value: Any, name: str = "") -> dict[str, Tensor]:
     return {path: leaf for key, item in items for path, leaf in tensors(item, f"{name}/{key}").items()}
 
 
-@pytest.fixture(scope="module", params=LESSONS)
-def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("predictor"), **request.param)
+@pytest.fixture(scope="module", params=["anchored", "anchored --replay none", "tpc", "slda", "ncm"])
+def model(request: pytest.FixtureRequest, original: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with each learner; the test photos lie beside it."""
+    folder = tmp_path_factory.mktemp("predictor")
+    shutil.copytree(original.test, folder / "test")
+    done("teach", folder / "model", original.one, *SMALL, "--learner", *request.param.split())
+    return folder / "model"
 
 
 def test_it_scores_as_the_learner_does(model: Path) -> None:
@@ -61,16 +66,16 @@ def test_many_threads_get_the_answers_of_one_and_change_nothing(model: Path) -> 
     pixels = images.read(torch.arange(len(images)))
     rows = [torch.arange(call % 3, len(pixels), 1 + call % 4) for call in range(CALLS)]
     expected = [predictor(pixels[part]) for part in rows]
-    parts = [predictor._llf.state_dict(), predictor._ensemble.state_dict()]
-    before = {name: tensor.clone() for name, tensor in tensors({str(i): dict(p) for i, p in enumerate(parts)}).items()}
+    state = {"llf": dict(predictor._llf.state_dict()), "ensemble": dict(predictor._ensemble.state_dict())}
+    before = {name: tensor.clone() for name, tensor in tensors(state).items()}
 
     def ask(_: int) -> bool:
-        answers = [predictor(pixels[part]) for part in rows]
-        return all(torch.equal(a, b) for got, want in zip(answers, expected, strict=True) for a, b in zip(got, want, strict=True))
+        pairs = zip([predictor(pixels[part]) for part in rows], expected, strict=True)
+        return all(torch.equal(got[0], want[0]) and torch.equal(got[1], want[1]) for got, want in pairs)
 
     with ThreadPoolExecutor(THREADS) as pool:
         assert all(pool.map(ask, range(THREADS)))
-    after = tensors({str(i): dict(p) for i, p in enumerate(parts)})
+    after = tensors(state)
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
@@ -111,7 +116,7 @@ def test_parts_that_do_not_belong_together_are_refused(model: Path, damage: str)
     elif damage == "weight":
         state["inference_scores"]["members"][0]["weight"] = torch.zeros(1, 1, 1)
     else:
-        state["inference_llf"] = {}
+        state["inference_llf"] = {"0.weight": torch.zeros(1)}
     with pytest.raises(CorruptState, match="do not belong together"):
         Predictor(state)
 
@@ -119,16 +124,22 @@ def test_parts_that_do_not_belong_together_are_refused(model: Path, damage: str)
 def test_files_that_cannot_be_read_do_not_keep_the_others_from_an_answer(model: Path, tmp_path: Path) -> None:
     paint(tmp_path / "red", "red", range(3))
     (tmp_path / "empty.jpg").touch()
-    files = [tmp_path / "red" / "0.png", tmp_path / "empty.jpg", tmp_path / "none.png", tmp_path, tmp_path / "red" / "2.png"]
+    files = [tmp_path / name for name in ("red/0.png", "empty.jpg", "none.png", "red", "red/2.png")]
     answers = Predictor.open(model).answer_files(files)
     assert [type(answer) for answer in answers] == [Answer, str, str, str, Answer]
-    assert "empty.jpg" in str(answers[1]) and "There is no file" in str(answers[2]) and "is a folder" in str(answers[3])
+    for answer, sentence in zip(answers[1:4], ("empty.jpg", "There is no file", "is a folder"), strict=True):
+        assert sentence in str(answer)
 
 
-def test_memory_stays_bounded_however_many_images_are_asked_about(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_stays_bounded_however_many_images_there_are(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PIXELS", 3 * 8**2)
     predictor, images = Predictor.open(model), photos(model.with_name("test"))
     read: list[int] = []
-    counted = Images(lambda rows: (read.append(len(rows)), images.read(rows))[1], images.labels, images.ids)
-    assert len(predictor.predict(counted)[0]) == len(images) and max(read) == predictor.chunk == 3
+
+    def reader(rows: Tensor) -> Tensor:
+        read.append(len(rows))
+        return images.read(rows)
+
+    probabilities, _ = predictor.predict(Images(reader, images.labels, images.ids))
+    assert len(probabilities) == len(images) and max(read) == predictor.chunk == 3
     assert predictor.predict(images.select(torch.arange(0)))[0].shape == (0, len(predictor.names))

@@ -149,7 +149,9 @@ def _missing(path: Path) -> str:
 def _open(path: Path) -> Image.Image:
     """The file as an image whose pixels are not decoded yet."""
     start = _first_bytes(path)
-    if start.startswith(JPEG):  # not by Image.open, which refuses large JPEGs before they can be asked for a fraction
+    if start.startswith(
+        JPEG
+    ):  # not by Image.open, which refuses large JPEGs before they can be asked for a fraction
         return JpegImageFile(path)
     # Pillow has the plugin of PNG at hand; to load those of all formats takes a tenth of a second.
     return Image.open(path, formats=("PNG",) if start.startswith(PNG) else _formats())
