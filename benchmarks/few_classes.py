@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triphase import Anchored, Memory, class_incremental
-from triphase.app.teach import recipe_for
+from triphase.app.learning import recipe_for
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.streams import per_class, seeded_order

@@ -18,8 +18,10 @@ from typing import Any
 import torch
 from teach import SIZE, lessons, write
 
-from triphase.app.options import Options
-from triphase.app.teach import Outcome, teach
+from triphase.app.options import ModelOptions
+from triphase.app.plan import LessonSettings
+from triphase.app.publishing import Outcome
+from triphase.app.teach import teach
 from triphase.data import sources
 from triphase.data.images import Images
 from triphase.randomness import generator
@@ -34,7 +36,7 @@ def shuffled(images: Images, seed: int) -> Images:
 def summary(outcome: Outcome) -> dict[str, Any]:
     """The verdict of a lesson."""
     verdict = outcome.verdict
-    refused = {"by forgetting": verdict.refused, "by labels": outcome.unlearned}
+    refused = {"by forgetting": verdict.refused, "by labels": outcome.labels_mixed_up}
     return {"published": outcome.published, **refused, "drop": verdict.drop, "held_out": verdict.n}
 
 
@@ -45,7 +47,7 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=1500)
     arguments = parser.parse_args()
     train, _, names = sources.cifar100(arguments.data)
-    options = Options(image_size=SIZE, memory=arguments.memory)
+    options = ModelOptions(image_size=SIZE, memory=arguments.memory)
     clean, poisoned = [], []
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
@@ -64,7 +66,7 @@ def main() -> None:
             if number:
                 clean.append(summary(outcome))
             if not outcome.published:
-                teach(model, root / "clean", options, force=True)
+                teach(model, root / "clean", options, LessonSettings(force=True))
             shutil.rmtree(root / "clean")
     rates = {
         "lessons": len(clean),

@@ -26,9 +26,10 @@ from teach import LESSONS, SIZE, lessons
 from torch import Tensor
 
 from triphase import Anchored, Images, Recipe
+from triphase.app.hold_out import hold_out
+from triphase.app.learning import learn, recipe_of
 from triphase.app.model import Model
-from triphase.app.options import Options
-from triphase.app.teach import recipe_for
+from triphase.app.options import ModelOptions
 from triphase.context import Context
 from triphase.data import sources
 from triphase.data.feature_cache import latent_views, latents, unpack
@@ -65,7 +66,7 @@ def taught(
     plan: list[list[Tensor]], train: Images, test: Images, stream: str, variant: str, context: Context
 ) -> dict[str, Any]:
     """A model lesson by lesson, and what it knows after every fourth."""
-    model = Model(Options(image_size=SIZE, memory=MEMORY[stream]), context=context)
+    model = Model(ModelOptions(image_size=SIZE, memory=MEMORY[stream]), context=context)
     both, alone, seconds = [], [], []
     assert isinstance(model.learner, Anchored)
     for number, parts in enumerate(plan):
@@ -74,13 +75,12 @@ def taught(
         local = torch.tensor([classes.index(c) for c in train.labels[rows].tolist()])
         hashes = torch.randint(1 << 62, (len(rows), 2), generator=generator(0, "unlike", number))
         names = [str(c) for c in classes]
-        experience, after = model.lesson(train.select(rows, local), names, hashes)
-        stored = 0 if model.memory is None else len(model.memory)
-        recipe = VARIANTS[variant](recipe_for(len(experience.training), stored))
+        lesson = hold_out(model, train.select(rows, local), names, hashes)
+        recipe = VARIANTS[variant](recipe_of(model, lesson))
         views = 2 if recipe.augment == "flip" else 1
-        latent_views(model.network, experience.images, views, torch.float32, context)
+        latent_views(model.network, lesson.experience.images, views, torch.float32, context)
         since = time.process_time()
-        model.learn(experience, after, recipe)
+        learn(model, lesson, recipe)
         seconds.append(time.process_time() - since)
         seen = [int(name) for name in model.names]
         if number % 4 == 0 and number:

@@ -34,8 +34,9 @@ from triphase.context import Context
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.streams import Stream, class_incremental, members, per_class, seeded_order, with_repetition
-from triphase.learners.slda_depths import SHRINKAGE, Depths
+from triphase.learners.slda_depths import SHRINKAGE
 from triphase.models import build, linear_head
+from triphase.models.depth_features import DepthFeatures
 
 IN_TABLES, TEST = 100, 50  # images a class
 CLASSES = 50  # the other 50 are for the tables
@@ -215,7 +216,7 @@ class Bench:
         self.z_test = latents(model, source.test, context=context)
         self.parts = [at_depths(model.csf, latents(model, e.images, context=context)) for e in source.experiences]
         self.test_parts = at_depths(model.csf, self.z_test)
-        check = Depths(model.csf, widest=2 * model.n_features).eval()(unpack(self.z_test[:50]))
+        check = DepthFeatures(model.csf, max_width=2 * model.n_features).eval()(unpack(self.z_test[:50]))
         assert torch.allclose(check, joined(self.test_parts, DEPTHS, unit=True)[:50], atol=1e-5), "not the recipe's"
 
     def context(self) -> Context:

@@ -24,11 +24,12 @@ from PIL import Image
 from torch import Tensor
 
 from triphase import SLDA, Experience, Images, Joint, RanPAC, Recipe
-from triphase.app.model import Model
-from triphase.app.options import Options
+from triphase.app.learning import recipe_for
+from triphase.app.options import ModelOptions
+from triphase.app.plan import LessonSettings
+from triphase.app.predictor import Predictor
 from triphase.app.scan import scan
-from triphase.app.store.versions import Store
-from triphase.app.teach import recipe_for, teach
+from triphase.app.teach import teach
 from triphase.budget import Budget
 from triphase.context import Context
 from triphase.data import sources
@@ -73,25 +74,22 @@ def taught(folders: list[Path], test: Path, memory: int, learner: str, place: Pa
     accuracy, seconds = [], []
     for folder in folders:
         start = time.perf_counter()
-        outcome = teach(place, folder, Options(image_size=SIZE, memory=memory, learner=learner), force=True)
+        options = ModelOptions(image_size=SIZE, memory=memory, learner=learner)
+        outcome = teach(place, folder, options, LessonSettings(force=True))
         seconds.append(time.perf_counter() - start)
-        state, _ = Store(place).load()
-        model = Model.from_state(
-            state, Context(latents_folder=test.with_name("latents"))
-        )  # those of the test photos
-        accuracy.append(asked(model, test))
+        accuracy.append(accuracy_of(Predictor.open(place), test))
     return {"accuracy": accuracy, "seconds": seconds, "refused": outcome.verdict.refused}
 
 
-def asked(model: Model, test: Path) -> float:
-    """Accuracy on the test photos of the classes that the model knows, class by class."""
-    photos = scan(test, model.size, model.context.budget)
-    images, right = photos.images, []
-    for row, name in enumerate(photos.names):
-        if name in model.names:
-            probabilities, _ = model.scores(images.select((photos.labels == row).nonzero().view(-1)))
-            right.append(probabilities.argmax(1) == model.names.index(name))
-    return float(torch.cat(right).float().mean())
+def accuracy_of(predictor: Predictor, test: Path) -> float:
+    """Accuracy on the test photos of the classes that the model knows."""
+    photos = scan(test, predictor.size, Budget())
+    y = torch.tensor([predictor.names.index(n) if n in predictor.names else -1 for n in photos.names])[
+        photos.labels
+    ]
+    rows = (y >= 0).nonzero().view(-1)
+    probabilities, _ = predictor.predict(photos.images.select(rows))
+    return float((probabilities.argmax(1) == y[rows]).float().mean())
 
 
 def everything(folders: list[Path], test: Path, every: int) -> dict[str, Any]:

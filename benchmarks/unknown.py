@@ -38,9 +38,10 @@ from triphase.data.feature_cache import features, latents, unpack
 from triphase.data.images import Images
 from triphase.data.streams import class_incremental, per_class, seeded_order
 from triphase.learners.anchored import CLOSED_FORM_WEIGHT
-from triphase.learners.slda_depths import SHRINKAGE, Depths
+from triphase.learners.slda_depths import SHRINKAGE
 from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis
 from triphase.models import build
+from triphase.models.depth_features import DepthFeatures
 
 TAUGHT, LESSONS, PER_CLASS, TESTED = 50, 5, 100, 50
 MEMORY, HELD_OUT = 1000, 5  # samples in all, and those of each class among them that are held out
@@ -99,7 +100,7 @@ def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
 
     model = build("efficientnet_lite0", image_size=96).eval()
     model.freeze("llf")
-    pretrained_csf = Depths(copy.deepcopy(model.csf), widest=2 * model.n_features).eval()
+    pretrained_csf = DepthFeatures(copy.deepcopy(model.csf), max_width=2 * model.n_features).eval()
     learner = TPC(model, Memory(MEMORY - HELD_OUT * TAUGHT, seed=order, store="latent"), seed=order)
 
     def at_first(images: Images) -> tuple[Tensor, Tensor, Tensor]:
