@@ -114,7 +114,7 @@ def test_parts_that_do_not_belong_together_are_refused(model: Path, damage: str)
     elif damage == "names":
         state["inference"] = state["inference"] | {"names": None}
     elif damage == "weight":
-        state["inference_scores"]["members"][0]["weight"] = torch.zeros(1, 1, 1)
+        state["inference_scores"]["members"][0]["weight"] = torch.zeros(1, 1)
     else:
         state["inference_llf"] = {"0.weight": torch.zeros(1)}
     with pytest.raises(CorruptState, match="do not belong together"):
