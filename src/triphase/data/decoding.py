@@ -163,7 +163,7 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def _check_pixels(width: int, height: int) -> int:
-    """The number of pixels to decode, if memory can be trusted to hold them."""
+    """The number of pixels to decode, if it is within the limit."""
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and width * height > limit:
         raise Image.DecompressionBombError(f"{width} x {height} pixels, at most {limit:,} can be decoded safely")
