@@ -15,7 +15,7 @@ from hypothesis import settings
 from command import Answer, Call
 
 if TYPE_CHECKING:
-    from triphase.bench.report.group import Groups
+    from triphase.bench.report.group import GroupedRuns
 
 StopAtSave = Callable[..., None]
 
@@ -68,7 +68,7 @@ def stop_at_save(monkeypatch: pytest.MonkeyPatch) -> StopAtSave:
 
 
 @pytest.fixture
-def three_orders(tmp_path: Path) -> Groups:
+def three_orders(tmp_path: Path) -> GroupedRuns:
     """TPC and AR1 on three class orders, and joint training on one."""
     from fake_reports import make, write
     from triphase.bench.report.group import group_runs

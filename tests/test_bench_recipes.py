@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triphase.bench.benchmarks import BENCHMARKS, Benchmark, find
+from triphase.bench.run.benchmark_stream import make_stream
 from triphase.bench.run.options import RunOptions
 from triphase.bench.run.recipes import minibatch_ratio, recipes
-from triphase.bench.run.setup import make_stream, prepare
+from triphase.bench.run.setup import prepare
 from triphase.data.images import Images
 from triphase.data.streams import Stream
 from triphase.data.streams import stream as make

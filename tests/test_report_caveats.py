@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fake_reports import make, write
 from triphase.bench.report.caveats import conditions, departures
-from triphase.bench.report.group import Groups, group_runs
+from triphase.bench.report.group import GroupedRuns, group_runs
 
 
 def test_shortened_schedules_and_subsets_are_told(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_shortened_schedules_and_subsets_are_told(tmp_path: Path) -> None:
     assert "64 px instead of 128" in note
 
 
-def test_a_benchmark_run_as_published_has_nothing_to_tell(three_orders: Groups) -> None:
+def test_a_benchmark_run_as_published_has_nothing_to_tell(three_orders: GroupedRuns) -> None:
     assert departures(three_orders) == []
     (note,) = conditions(three_orders)
     assert "class orders 1, 2, 3 (Joint training: 1)" in note

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from fake_reports import make, write
 from triphase.bench.report.difference_table import differences
-from triphase.bench.report.group import Groups, group_runs
+from triphase.bench.report.group import GroupedRuns, group_runs
 
 
-def test_intervals_that_exclude_zero_are_bold(three_orders: Groups) -> None:
+def test_intervals_that_exclude_zero_are_bold(three_orders: GroupedRuns) -> None:
     table = differences(three_orders)
     (row,) = (row for row in table.rows if row[1].text == "AR1")
     assert [c.text for c in row[2:5]] == ["3", "−5.00", "−5.00 to −5.00"] and row[4].best

@@ -30,8 +30,8 @@ def test_runs_over_different_classes_are_not_averaged(tmp_path: Path) -> None:
 def test_a_run_given_twice_counts_once_unless_its_results_differ(tmp_path: Path) -> None:
     write(tmp_path / "a", make("tpc", 0.5))
     write(tmp_path / "b", make("tpc", 0.5, threads=1))
-    groups = group_runs([tmp_path, tmp_path / "a" / "run0"])
-    assert [len(entry.runs) for entry in groups.groups] == [1]
+    grouped = group_runs([tmp_path, tmp_path / "a" / "run0"])
+    assert [len(entry.runs) for entry in grouped.groups] == [1]
     write(tmp_path / "c", make("tpc", 0.51))
     with pytest.raises(Mismatch, match="order 1, seed 0, but their results differ"):
         group_runs([tmp_path])

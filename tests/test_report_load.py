@@ -30,9 +30,9 @@ def test_a_sweeps_grid_is_left_out_of_the_mean(tmp_path: Path) -> None:
 
 
 def test_the_best_of_a_grid_stands_in_where_nothing_else_was_run_and_the_report_says_so(tmp_path: Path) -> None:
-    groups = group_runs([sweep(tmp_path / "sweep", tests=False)])
-    assert [entry.values("amca") for entry in groups.groups] == [pytest.approx([0.6])]
-    assert "Tuned on the very order that is shown: TPC." in departures(groups)[0]
+    grouped = group_runs([sweep(tmp_path / "sweep", tests=False)])
+    assert [entry.values("amca") for entry in grouped.groups] == [pytest.approx([0.6])]
+    assert "Tuned on the very order that is shown: TPC." in departures(grouped)[0]
 
 
 def test_an_ablations_summary_names_its_runs(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_bad_input_gets_a_sentence(tmp_path: Path) -> None:
 def test_unfinished_runs_are_named(tmp_path: Path) -> None:
     write(tmp_path, make("tpc", 0.5), make("ar1", 0.5))
     (tmp_path / "run1" / "report.json").unlink()
-    groups = group_runs([tmp_path])
-    assert [e.learner for e in groups.groups] == ["tpc"] and "run1." in conditions(groups)[-1]
+    grouped = group_runs([tmp_path])
+    assert [e.learner for e in grouped.groups] == ["tpc"] and "run1." in conditions(grouped)[-1]
     (tmp_path / "run0" / "report.json").unlink()
     with pytest.raises(BadData, match=r"\(2 unfinished\)"):
         group_runs([tmp_path])
@@ -85,5 +85,5 @@ def test_unfinished_runs_are_named(tmp_path: Path) -> None:
 def test_a_first_experience_learned_elsewhere_counts_as_learned_here(tmp_path: Path) -> None:
     shared = make("ar1", 0.6, order=2, first=RECIPE | {"epochs": 0}, first_from={"weights": "abc", "epochs": 4})
     beginning = make("finetune", 0.9, experiences=1)
-    groups = group_runs([write(tmp_path, make("ar1", 0.5), shared, beginning)])
-    assert [(e.learner, e.orders) for e in groups.groups] == [("ar1", [1, 2])]
+    grouped = group_runs([write(tmp_path, make("ar1", 0.5), shared, beginning)])
+    assert [(e.learner, e.orders) for e in grouped.groups] == [("ar1", [1, 2])]

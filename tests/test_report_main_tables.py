@@ -10,14 +10,14 @@ import pytest
 
 from fake_reports import cell, make, write
 from triphase.bench.report.figure_style import colour_of
-from triphase.bench.report.group import Groups, group_runs
+from triphase.bench.report.group import GroupedRuns, group_runs
 from triphase.bench.report.main_tables import METRICS, metric_table
 from triphase.bench.report.tables import TableCell
 
 AMCA, FINAL, TIME, FORGETTING, MEMORY = METRICS
 
 
-def test_a_cell_has_our_mean_the_ratio_the_papers_number_and_the_difference(three_orders: Groups) -> None:
+def test_a_cell_has_our_mean_the_ratio_the_papers_number_and_the_difference(three_orders: GroupedRuns) -> None:
     table = metric_table(three_orders, AMCA)
     ours = cell(table, "AR1", "CORe50 41/10-1")
     assert ours.text == "47.00 ± 2.00 % (0.90)" and ours.under == "paper 48.03 % (0.95), −1.03"
@@ -25,7 +25,7 @@ def test_a_cell_has_our_mean_the_ratio_the_papers_number_and_the_difference(thre
     assert cell(table, "TPC", "CORe50 41/10-1").text == "52.00 ± 2.00 % (1.00)"
 
 
-def test_what_was_not_run_says_so_and_still_shows_the_paper(three_orders: Groups) -> None:
+def test_what_was_not_run_says_so_and_still_shows_the_paper(three_orders: GroupedRuns) -> None:
     table = metric_table(three_orders, FINAL)
     assert table.header[1:] == [
         "CORe50 41/10-1",
@@ -46,7 +46,7 @@ def test_other_benchmarks_need_no_columns_of_the_paper(tmp_path: Path) -> None:
     assert [row[0].text for row in table.rows] == ["AR1", "BiC", "DER++", "TPC"]
 
 
-def test_joint_training_has_no_amca_and_is_never_the_best(three_orders: Groups) -> None:
+def test_joint_training_has_no_amca_and_is_never_the_best(three_orders: GroupedRuns) -> None:
     assert cell(metric_table(three_orders, AMCA), "Joint training", "CORe50 41/10-1").text == "–"
     final = metric_table(three_orders, FINAL)
     assert cell(final, "Joint training", "CORe50 41/10-1").text == "80.00 % (1.54)"
@@ -54,7 +54,7 @@ def test_joint_training_has_no_amca_and_is_never_the_best(three_orders: Groups) 
     assert cell(metric_table(three_orders, FORGETTING), "Joint training", "CORe50 41/10-1").text == "–"
 
 
-def test_less_time_is_better_and_only_multiples_are_compared(three_orders: Groups) -> None:
+def test_less_time_is_better_and_only_multiples_are_compared(three_orders: GroupedRuns) -> None:
     table = metric_table(three_orders, TIME)
     assert cell(table, "AR1", "CORe50 41/10-1") == TableCell(
         "100 ± 0 s (0.50)", "paper 257 s (0.97), ratio −0.47", best=True
@@ -71,7 +71,7 @@ def test_overall_is_the_mean_of_the_ratios(tmp_path: Path) -> None:
     assert bic.text == "1.80 (of 1)" and not bic.best, "an average over fewer benchmarks does not compete"
 
 
-def test_records_hold_the_numbers_in_full(three_orders: Groups) -> None:
+def test_records_hold_the_numbers_in_full(three_orders: GroupedRuns) -> None:
     table = metric_table(three_orders, AMCA)
     rows = list(csv.DictReader(io.StringIO(table.csv())))
     (ar1,) = (row for row in rows if row["learner"] == "AR1" and row["benchmark"] == "core50-41")
@@ -81,14 +81,14 @@ def test_records_hold_the_numbers_in_full(three_orders: Groups) -> None:
     assert bic["mean"] == "" and bic["runs"] == "0" and float(bic["paper"]) == 39.29
 
 
-def test_markdown_has_a_line_per_learner_and_bold_for_the_best(three_orders: Groups) -> None:
+def test_markdown_has_a_line_per_learner_and_bold_for_the_best(three_orders: GroupedRuns) -> None:
     lines = metric_table(three_orders, AMCA).markdown().splitlines()
     rows = [line for line in lines if line.startswith("| ")]
     assert len(rows) == 1 + 5 and len({line.count("|") for line in rows}) == 1
     assert any(line.startswith("| TPC | **52.00 ± 2.00 % (1.00)**<br>paper 50.46 %") for line in rows)
 
 
-def test_memory_is_told_in_bytes(three_orders: Groups) -> None:
+def test_memory_is_told_in_bytes(three_orders: GroupedRuns) -> None:
     table = metric_table(three_orders, MEMORY)
     assert cell(table, "TPC", "CORe50 41/10-1").text == "2.5 MB"
     assert cell(table, "Joint training", "CORe50 41/10-1").text == "none"
@@ -96,7 +96,7 @@ def test_memory_is_told_in_bytes(three_orders: Groups) -> None:
 
 def test_a_learner_nobody_heard_of_stands_beside_tpc(tmp_path: Path) -> None:
     runs = [make(name, 0.5) for name in ("joint", "newcomer", "tpc", "ncm")]
-    groups = group_runs([write(tmp_path, *runs)])
-    names = [row[0].text for row in metric_table(groups, FINAL).rows]
+    grouped = group_runs([write(tmp_path, *runs)])
+    names = [row[0].text for row in metric_table(grouped, FINAL).rows]
     assert names == ["AR1", "BiC", "DER++", "TPC", "newcomer", "NCM", "Joint training"]
     assert colour_of("newcomer") == colour_of("newcomer") != colour_of("tpc")

@@ -37,7 +37,7 @@ def test_the_report_is_one_page_that_needs_nothing_else_and_files_beside_it(tmp_
         ET.parse(tmp_path / "report" / "figures" / f"{name}.svg")
     tables = {path.name for path in (tmp_path / "report" / "tables").iterdir()}
     assert tables - {"classes.csv"} == {
-        f"{table.name}.{kind}" for table in all_tables(written.groups) for kind in ("csv", "md")
+        f"{table.name}.{kind}" for table in all_tables(written.grouped) for kind in ("csv", "md")
     }
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from triphase import state as files
 from triphase.bench.benchmarks import find
+from triphase.bench.run.benchmark_stream import make_stream
 from triphase.bench.run.options import RunOptions
-from triphase.bench.run.setup import make_stream
 from triphase.bench.sweep.checks import check_data, check_options, check_stream
 from triphase.bench.sweep.grid import Sweep
 from triphase.errors import Mismatch

@@ -672,6 +672,8 @@ def test_forget_everywhere_never_removes_the_version_in_use(world: World, tmp_pa
     done("undo", model)
     before = content(model)
     answer = triphase("forget", model, "vermilion", "--everywhere")
+    assert answer.status == 1 and "vermilion is called red now: give that name" in answer.err
+    answer = triphase("forget", model, "red", "--everywhere")
     assert answer.status == 1 and "is the only class: to forget everything, delete" in answer.err
     assert content(model) == before
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,12 @@ from torch import Tensor
 from triphase.app.calibration import Calibration
 from triphase.app.ood import ood_scores
 from triphase.app.store.versions import Store
-from triphase.data.decoding import DECODE_THREADS, decode
+from triphase.data.decoding import decode, in_threads
 from triphase.data.images import Images
 from triphase.errors import BadData, CorruptState
 from triphase.models import build
 from triphase.models.folding import fold_layout_, folded
 from triphase.models.inference import Ensemble, ensemble_state, load_ensemble
-from triphase.printable import printable
 
 if TYPE_CHECKING:
     from triphase.app.model import Model
@@ -91,23 +89,15 @@ class Predictor:
     def answer_files(self, files: Sequence[Path]) -> list[Answer | str]:
         """For each file what the model says about it, or a sentence why it cannot be read."""
         answers: list[Answer | str] = []
-        with ThreadPoolExecutor(DECODE_THREADS) as pool:
-            for start in range(0, len(files), self.chunk):
-                part = files[start : start + self.chunk]
-                decoded = (
-                    [self._decode(file) for file in part] if len(part) == 1 else list(pool.map(self._decode, part))
-                )
-                pixels = [picture for picture in decoded if isinstance(picture, Tensor)]
-                said = iter(self.answers(torch.stack(pixels)) if pixels else [])
-                answers += [picture if isinstance(picture, str) else next(said) for picture in decoded]
+        for start in range(0, len(files), self.chunk):
+            decoded = in_threads(self._decode, files[start : start + self.chunk])
+            pixels = [picture for picture in decoded if isinstance(picture, Tensor)]
+            said = iter(self.answers(torch.stack(pixels)) if pixels else [])
+            answers += [picture if isinstance(picture, str) else next(said) for picture in decoded]
         return answers
 
     def _decode(self, file: Path) -> Tensor | str:
         """The pixels of a photo, or a sentence."""
-        if file.is_dir():
-            return f"{printable(file)} is a folder; give the photos in it, such as {printable(file)}/*.jpg"
-        if not file.is_file():
-            return f"There is no file {printable(file)}; check the spelling."
         try:
             return decode(file, self.size)
         except BadData as error:

@@ -12,7 +12,7 @@ import torch
 from triphase.data import sources
 from triphase.data.images import Images
 from triphase.data.sources.imagenet import TRAIN_IMAGES, VAL_IMAGES
-from triphase.data.streams import seeded_order
+from triphase.data.streams import random_class_order
 from triphase.errors import BadData, TriphaseWarning
 from triphase.randomness import keys
 
@@ -29,38 +29,46 @@ def class_order(dataset: str, n_classes: int, order: int) -> Sequence[int]:
         classes = np.arange(n_classes)
         np.random.RandomState(1993).shuffle(classes)
         return [int(c) for c in classes]
-    return list(range(n_classes)) if dataset == "digits" and order == 0 else seeded_order(n_classes, order)
+    return list(range(n_classes)) if dataset == "digits" and order == 0 else random_class_order(n_classes, order)
 
 
-def load(dataset: str, data: Path, size: int, skip_bad: bool) -> tuple[Images, Images, list[str]]:
+Dataset = tuple[Images, Images, list[str]]  # training images, test images, class names
+
+
+def load(dataset: str, data: Path, size: int, skip_bad: bool) -> Dataset:
     """Training images, test images and class names of a dataset."""
     if dataset == "folder":
-        photos = sources.folder(data, size, skip_bad=skip_bad)
-        if photos.skipped:
-            count = f"{len(photos.skipped)} of {len(photos.skipped) + len(photos.images)}"
-            warnings.warn(
-                f"{count} photos cannot be read and were left out, the first is {photos.skipped[0]}.",
-                TriphaseWarning,
-                stacklevel=2,
-            )
-        return *_split(photos.images, photos.names), photos.names
-    if dataset == "digits":
-        train, test, names = sources.digits()
-    elif dataset == "cifar100":
-        train, test, names = sources.cifar100(data)
-    elif dataset == "core50":
+        return _load_folder(data, size, skip_bad)
+    if dataset == "imagenet":
+        return _load_imagenet(data, size)
+    if dataset == "core50":
         return sources.core50_classes(data, size)
-    else:
-        train, test, names = sources.imagenet(data, size=round(size * 256 / 224))
-        if (len(train), len(test)) != (TRAIN_IMAGES, VAL_IMAGES):
-            warnings.warn(
-                f"{data} holds {len(train):,} of ImageNet's {TRAIN_IMAGES:,} training images and {len(test):,} of "
-                f"{VAL_IMAGES:,} for validation, so results are not the benchmark's; `triphase data` tells more.",
-                TriphaseWarning,
-                stacklevel=2,
-            )
-        return train, test, names
+    train, test, names = sources.digits() if dataset == "digits" else sources.cifar100(data)
     return train.resized(size), test.resized(size), names
+
+
+def _load_imagenet(data: Path, size: int) -> Dataset:
+    train, test, names = sources.imagenet(data, size=round(size * 256 / 224))
+    if (len(train), len(test)) != (TRAIN_IMAGES, VAL_IMAGES):
+        warnings.warn(
+            f"{data} holds {len(train):,} of ImageNet's {TRAIN_IMAGES:,} training images and {len(test):,} of "
+            f"{VAL_IMAGES:,} for validation, so results are not the benchmark's; `triphase data` says more.",
+            TriphaseWarning,
+            stacklevel=2,
+        )
+    return train, test, names
+
+
+def _load_folder(data: Path, size: int, skip_bad: bool) -> Dataset:
+    photos = sources.folder(data, size, skip_bad=skip_bad)
+    if photos.skipped:
+        count = f"{len(photos.skipped)} of {len(photos.skipped) + len(photos.images)}"
+        warnings.warn(
+            f"{count} photos cannot be read and were left out, the first is {photos.skipped[0]}.",
+            TriphaseWarning,
+            stacklevel=2,
+        )
+    return *_split(photos.images, photos.names), photos.names
 
 
 def _split(images: Images, names: list[str]) -> tuple[Images, Images]:

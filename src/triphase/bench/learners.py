@@ -43,6 +43,7 @@ class LearnerSpec:
     plain_first: bool = False  # E_1 is trained, if at all, by plain cross-entropy: one run of it serves them all
     stores_first: Mapping[str, Any] = field(default_factory=dict)  # options with which E_1 also fills the memory
     epoch_options: tuple[str, ...] = ()  # options that count epochs: --epochs-scale applies to them
+    joint: bool = False  # sees the whole stream as one experience
     open_choices: Grid = field(default_factory=dict)  # options on which the learner's papers and code disagree
 
 
@@ -53,7 +54,7 @@ LEARNER_SPECS: dict[str, LearnerSpec] = {
     "derpp": LearnerSpec(DERpp, "needed", plain_first=True, stores_first={"logits": "online"}),
     "finetune": LearnerSpec(FineTune, "unused", plain_first=True),
     "replay": LearnerSpec(FineTune, "needed", plain_first=True),
-    "joint": LearnerSpec(Joint, "unused", lr="if asked"),
+    "joint": LearnerSpec(Joint, "unused", lr="if asked", joint=True),
     "ncm": LearnerSpec(NCM, "unused", lr="unused", plain_first=True),
     "slda": LearnerSpec(SLDA, "unused", lr="unused", plain_first=True),
     "slda_depths": LearnerSpec(DepthSLDA, "unused", lr="unused", plain_first=True),
@@ -71,6 +72,11 @@ def learner_spec(name: str) -> LearnerSpec:
     if name not in LEARNER_SPECS:
         raise InvalidValue(f"No learner is called {name!r}; there are {', '.join(LEARNER_SPECS)}.")
     return LEARNER_SPECS[name]
+
+
+def is_joint(name: str) -> bool:
+    """Whether the learner of that name sees the whole stream as one experience; False for names not known here."""
+    return name in LEARNER_SPECS and LEARNER_SPECS[name].joint
 
 
 def shares_first(name: str, own: Mapping[str, Any], *, pretrained: bool) -> bool:

@@ -157,7 +157,7 @@ def _is_jpeg(path: Path) -> bool:
 
 
 def _check_pixels(width: int, height: int) -> int:
-    """The number of pixels to decode, if memory can be trusted to hold them."""
+    """The number of pixels to decode, if it is within the limit."""
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and width * height > limit:
         raise Image.DecompressionBombError(f"{width} x {height} pixels, at most {limit:,} can be decoded safely")

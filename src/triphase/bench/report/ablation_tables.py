@@ -6,7 +6,7 @@ from typing import Any
 
 from triphase.bench.report import paper
 from triphase.bench.report.caveats import conditions
-from triphase.bench.report.group import Groups, on_common_orders
+from triphase.bench.report.group import GroupedRuns, on_common_orders
 from triphase.bench.report.main_tables import METRICS, best_of, cell_of, record_of
 from triphase.bench.report.tables import Table, TableCell
 from triphase.bench.report.titles import benchmark_title, group_title, rank
@@ -14,16 +14,16 @@ from triphase.bench.report.titles import benchmark_title, group_title, rank
 AMCA, FINAL = METRICS[:2]
 
 
-def no_replay(groups: Groups) -> Table | None:
+def no_replay(grouped: GroupedRuns) -> Table | None:
     """Learners without their memory, beside TPC with it; None if there are none."""
-    without = [group for group in groups.groups if not group.replay and not group.change]
-    benchmarks = [name for name in groups.benchmarks if any(group.benchmark == name for group in without)]
+    without = [group for group in grouped.groups if not group.replay and not group.change]
+    benchmarks = [name for name in grouped.benchmarks if any(group.benchmark == name for group in without)]
     if not benchmarks:
         return None
     learners = sorted({group.learner for group in without}, key=rank)
     keys = dict.fromkeys([("tpc", True), *((learner, replay) for learner in learners for replay in (True, False))])
     shown = {
-        name: on_common_orders([g for g in groups.of(name) if not g.change and (g.learner, g.replay) in keys])
+        name: on_common_orders([g for g in grouped.of(name) if not g.change and (g.learner, g.replay) in keys])
         for name in benchmarks
     }
     rows, records = [], []
@@ -40,19 +40,19 @@ def no_replay(groups: Groups) -> Table | None:
         "Without a memory only the head learns after the first experience. Each benchmark on the orders that all "
         "of these share; in brackets as a multiple of TPC's."
     )
-    return Table("no-replay", "Without replay", caption, header, rows, records, conditions(groups))
+    return Table("no-replay", "Without replay", caption, header, rows, records, conditions(grouped))
 
 
-def ablation(groups: Groups) -> Table | None:
+def ablation(grouped: GroupedRuns) -> Table | None:
     """AMCA of TPC with parts taken away, as in the paper's Table 6; None if TPC was not run."""
-    ours = [group for group in groups.groups if group.learner == "tpc"]
+    ours = [group for group in grouped.groups if group.learner == "tpc"]
     if not ours:
         return None
     printed = list(paper.ABLATION["core50-41", True])
     columns = printed + sorted({group.change for group in ours} - set(printed))
     pairs = {(g.benchmark, g.replay) for g in ours} | {(g.benchmark, True) for g in ours}
     rows, records = [], []
-    for benchmark, replay in sorted(pairs, key=lambda p: (groups.benchmarks.index(p[0]), not p[1])):
+    for benchmark, replay in sorted(pairs, key=lambda p: (grouped.benchmarks.index(p[0]), not p[1])):
         shown = on_common_orders([g for g in ours if (g.benchmark, g.replay) == (benchmark, replay)])
         row = [_record(shown, change, benchmark, replay) for change in columns]
         best = best_of(AMCA, [record["mean"] for record in row])
@@ -65,10 +65,10 @@ def ablation(groups: Groups) -> Table | None:
     caption = (
         "AMCA of TPC, whole and with parts taken away or altered. Each row is on the orders that its columns share."
     )
-    return Table("ablation", "Ablation", caption, header, rows, records, conditions(groups))
+    return Table("ablation", "Ablation", caption, header, rows, records, conditions(grouped))
 
 
-def _record(groups: Groups, change: str, benchmark: str, replay: bool) -> dict[str, Any]:
+def _record(grouped: GroupedRuns, change: str, benchmark: str, replay: bool) -> dict[str, Any]:
     """One cell as numbers, without ratios: the columns are compared directly."""
-    record = record_of(groups, AMCA, "tpc", change, benchmark, replay)
+    record = record_of(grouped, AMCA, "tpc", change, benchmark, replay)
     return record | {"ratio_to_tpc": None, "paper_ratio": None}

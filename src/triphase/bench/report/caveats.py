@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from triphase.bench.benchmarks import find_or_none
-from triphase.bench.report.group import Group, Groups
+from triphase.bench.report.group import Group, GroupedRuns
 from triphase.bench.report.titles import benchmark_title
 from triphase.bench.run.options import default, option_infos, recorded
 from triphase.bench.run.results import flatten
@@ -17,25 +17,25 @@ EQUAL = (*recorded("equal"), "rest.momentum", "rest.lr_schedule")
 EQUAL_WITH_MEMORY = (*EQUAL, *recorded("equal with memory"))
 
 
-def conditions(groups: Groups) -> list[str]:
+def conditions(grouped: GroupedRuns) -> list[str]:
     """One caveat per benchmark, and one on runs that are not finished."""
     caveats = []
-    for name in groups.benchmarks:
-        reference, shown = _reference(groups, name)
+    for name in grouped.benchmarks:
+        reference, shown = _reference(grouped, name)
         sentences = [_setting(reference), _orders(shown, reference), *_departures(reference, shown)]
         if (ceiling := fmean(run.report.ceiling for run in reference.runs)) < 1:
             sentences.append(f"Perfect learning would reach an AMCA of {100 * ceiling:.1f} %.")
         if name.startswith("cifar100") and reference.settings.get("pretrained"):
             sentences.append("The classes of CIFAR-100 overlap those of the pre-training.")
         caveats.append(f"{benchmark_title(name)}: {' '.join(sentences)}")
-    if groups.unfinished:
-        caveats.append(f"Not finished, and left out: {few(groups.unfinished)}.")
+    if grouped.unfinished:
+        caveats.append(f"Not finished, and left out: {few(grouped.unfinished)}.")
     return caveats
 
 
-def departures(groups: Groups) -> list[str]:
+def departures(grouped: GroupedRuns) -> list[str]:
     """The caveats under every table: where a benchmark was not run as published."""
-    found = {name: _departures(*_reference(groups, name)) for name in groups.benchmarks}
+    found = {name: _departures(*_reference(grouped, name)) for name in grouped.benchmarks}
     return [f"{benchmark_title(name)}: {' '.join(sentences)}" for name, sentences in found.items() if sentences]
 
 
@@ -71,9 +71,9 @@ def unequal(groups: Sequence[Group], reference: Group) -> list[str]:
     return sentences
 
 
-def _reference(groups: Groups, benchmark: str) -> tuple[Group, list[Group]]:
+def _reference(grouped: GroupedRuns, benchmark: str) -> tuple[Group, list[Group]]:
     """The group whose settings stand for all, TPC's if there is one, and those in the main tables."""
-    found = groups.of(benchmark)
+    found = grouped.of(benchmark)
     shown = [group for group in found if group.in_main_tables] or found
     return next((group for group in shown if group.learner == "tpc"), shown[0]), shown
 
@@ -122,7 +122,7 @@ def _differing(group: Group, reference: Group) -> list[str]:
     names = EQUAL_WITH_MEMORY if both_replay else EQUAL
     differing = [f"{n} {found.get(n)}" for n in names if found.get(n) != wanted.get(n)]
     points = group.runs[0].report.evaluated_after
-    if group.learner != "joint" and points != reference.runs[0].report.evaluated_after:
+    if not group.is_joint and points != reference.runs[0].report.evaluated_after:
         differing.append(f"{len(points)} evaluations")
     threads = found.get("threads"), wanted.get("threads")
     if None not in threads and threads[0] != threads[1]:
@@ -133,7 +133,7 @@ def _differing(group: Group, reference: Group) -> list[str]:
 def _has_other_stream(group: Group, reference: Group) -> bool:
     """Whether paired runs learned different data; joint training has all of it as one experience."""
     streams = {run.order_and_seed: run.settings.get("stream") for run in reference.runs}
-    return "joint" not in (group.learner, reference.learner) and any(
+    return not (group.is_joint or reference.is_joint) and any(
         streams.get(run.order_and_seed, run.settings.get("stream")) != run.settings.get("stream")
         for run in group.runs
     )

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from triphase import state as files
+from triphase.bench.learners import is_joint
 from triphase.bench.report.figure_style import colour_of, png
 from triphase.bench.report.html import render
 from triphase.bench.report.titles import learner_title
@@ -23,7 +24,7 @@ def rows(reports: Mapping[str, Report]) -> list[dict[str, Any]]:
     return [
         {
             "learner": learner_title(name),
-            "amca": report.amca if name != "joint" else None,  # joint training has one evaluation, not a curve
+            "amca": report.amca if not is_joint(name) else None,  # joint training has one evaluation, not a curve
             "final": report.final_accuracy,
             "seconds": report.train_seconds,
             "memory_bytes": report.memory_bytes,
@@ -40,7 +41,7 @@ def curves(reports: Mapping[str, Report], title: str) -> Figure:
         for name, report in reports.items():
             colour, label = colour_of(name), learner_title(name)
             accuracy = [100 * value for value in report.curve]
-            if name == "joint":
+            if is_joint(name):
                 axes.axhline(accuracy[-1], color=colour, linestyle="--", linewidth=1.2, label=label)
             else:
                 label += f" ({100 * report.amca:.1f} AMCA)"
@@ -68,7 +69,7 @@ def write_page(out: Path, title: str, command: str, reports: Mapping[str, Report
     """`report.html` and `accuracy.png` in a folder; returns the page."""
     figures = {"Accuracy": curves(reports, title)}
     for name, report in reports.items():
-        if name != "joint":
+        if not is_joint(name):
             figures[learner_title(name)] = class_map(report, f"{learner_title(name)}: accuracy of each class")
     pictures = {name: png(figure, dpi=130) for name, figure in figures.items()}
     page = render(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triphase.bench.report.group import Group, Groups, reference_of
+from triphase.bench.report.group import Group, GroupedRuns, reference_of
 from triphase.bench.report.intervals import DRAWS, Difference, Interval, difference
 from triphase.bench.report.tables import Table, TableCell, signed
 from triphase.bench.report.titles import benchmark_title, group_title
@@ -18,10 +18,10 @@ CAPTION = (
 )
 
 
-def differences(groups: Groups) -> Table:
+def differences(grouped: GroupedRuns) -> Table:
     """Every learner and ablation minus TPC, then every learner minus Anchored, in points, with 95 % intervals."""
     rows, records = [], []
-    for group, reference in (pair for benchmark in groups.benchmarks for pair in _pairs(groups, benchmark)):
+    for group, reference in (pair for benchmark in grouped.benchmarks for pair in _pairs(grouped, benchmark)):
         found = {measure: difference(group, reference, measure) for measure in MEASURES}
         if found["final"] is None:
             continue
@@ -38,11 +38,11 @@ def differences(groups: Groups) -> Table:
     return Table("paired", "Paired differences", CAPTION, header, rows, records)
 
 
-def _pairs(groups: Groups, benchmark: str) -> list[tuple[Group, Group]]:
+def _pairs(grouped: GroupedRuns, benchmark: str) -> list[tuple[Group, Group]]:
     """What is compared with what: all with TPC, and learners as they are also with Anchored, if it was run."""
-    found = groups.of(benchmark)
-    pairs = [(group, reference) for group in found if (reference := reference_of(groups, group)) is not None]
-    anchored = groups.get(benchmark, "anchored")
+    found = grouped.of(benchmark)
+    pairs = [(group, reference) for group in found if (reference := reference_of(grouped, group)) is not None]
+    anchored = grouped.get(benchmark, "anchored")
     if anchored is not None:
         pairs += [(group, anchored) for group in found if group.in_main_tables and group is not anchored]
     return pairs

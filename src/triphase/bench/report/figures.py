@@ -14,28 +14,28 @@ from matplotlib.ticker import MaxNLocator
 from triphase.bench import metrics
 from triphase.bench.benchmarks import file_name
 from triphase.bench.report.figure_style import MARKERS, PARTS, PHASES, colour_of, new_colour, styled
-from triphase.bench.report.group import Group, Groups, reference_of
+from triphase.bench.report.group import Group, GroupedRuns, reference_of
 from triphase.bench.report.intervals import difference
 from triphase.bench.report.titles import benchmark_title
 
 Draw = Callable[[list[Group]], Figure]
 
 
-def all_figures(groups: Groups) -> Iterator[tuple[str, str, Figure]]:
+def all_figures(grouped: GroupedRuns) -> Iterator[tuple[str, str, Figure]]:
     """Every figure of a report: the name of its files, its title and the figure."""
-    for benchmark in groups.benchmarks:
-        for name, title, draw, shown in _figures(groups, benchmark):
+    for benchmark in grouped.benchmarks:
+        for name, title, draw, shown in _figures(grouped, benchmark):
             if shown:
                 with styled():
                     figure = draw(shown)
                 yield f"{file_name(benchmark)}-{name}", f"{benchmark_title(benchmark)}: {title}", figure
 
 
-def _figures(groups: Groups, benchmark: str) -> list[tuple[str, str, Draw, list[Group]]]:
+def _figures(grouped: GroupedRuns, benchmark: str) -> list[tuple[str, str, Draw, list[Group]]]:
     """Name, title and function of each figure of a benchmark, and the groups that it shows."""
-    found = groups.of(benchmark)
+    found = grouped.of(benchmark)
     main = [group for group in found if group.in_main_tables]
-    in_steps = [group for group in main if group.learner != "joint"]
+    in_steps = [group for group in main if not group.is_joint]
     without_replay = [group for group in found if not group.replay and not group.change]
     with_and_without = [group for group in in_steps if group.learner == "tpc"] + without_replay
     return [
@@ -44,8 +44,8 @@ def _figures(groups: Groups, benchmark: str) -> list[tuple[str, str, Draw, list[
         (
             "paired",
             "paired differences to TPC",
-            lambda shown: forest(groups, shown),
-            [group for group in main if reference_of(groups, group)],
+            lambda shown: forest(grouped, shown),
+            [group for group in main if reference_of(grouped, group)],
         ),
         ("forgetting", "forgetting of each class", forgetting, [g for g in in_steps if _has_forgetting(g)]),
         ("confusion", "confusion after the last experience", confusion, main),
@@ -59,35 +59,13 @@ def curves(groups: Sequence[Group]) -> Figure:
     figure = Figure(figsize=(7.2, 3.9), layout="constrained")
     axes = figure.subplots()
     for group in groups:
-        values = 100 * np.array([run.report.curve for run in group.runs])
-        mean, colour = values.mean(0), colour_of(group.learner)
-        if group.learner == "joint":
-            axes.axhline(
-                mean[-1],
-                color=colour,
-                linestyle="--",
-                linewidth=1.4,
-                label=f"{group.title} (final: {mean[-1]:.1f})",
-            )
-            continue
-        x = group.runs[0].report.evaluated_after
-        marker = MARKERS.get(group.learner, "o") if len(x) <= 50 else ""
-        main = group.learner == "tpc" and group.replay
-        axes.plot(
-            x,
-            mean,
-            color=colour,
-            marker=marker,
-            markersize=3.5,
-            markevery=max(1, len(x) // 12),
-            linewidth=2.2 if main else 1.4,
-            linestyle="-" if group.replay else (0, (4, 1.5)),
-            zorder=4 if main else 3,
-            label=f"{group.title} ({mean.mean():.1f})",
-        )
-        if len(values) > 1:
-            std = values.std(0, ddof=1)
-            axes.fill_between(x, mean - std, mean + std, color=colour, alpha=0.16, linewidth=0)
+        accuracies = 100 * np.array([run.report.curve for run in group.runs])  # (runs, evaluations)
+        if group.is_joint:
+            final, colour = accuracies.mean(0)[-1], colour_of(group.learner)
+            label = f"{group.title} (final: {final:.1f})"
+            axes.axhline(final, color=colour, linestyle="--", linewidth=1.4, label=label)
+        else:
+            _draw_curve(axes, group, accuracies)
     seen = groups[0].runs[0].report.evaluation == "seen"
     where = "the classes seen so far" if seen else "all classes"
     axes.set(xlabel="experience", ylabel=f"accuracy on {where} (%)", ylim=(0, 101))
@@ -97,13 +75,33 @@ def curves(groups: Sequence[Group]) -> Figure:
     return figure
 
 
-def forest(groups: Groups, shown: Sequence[Group]) -> Figure:
+def _draw_curve(axes: Axes, group: Group, accuracies: Any) -> None:
+    x, mean, colour = group.runs[0].report.evaluated_after, accuracies.mean(0), colour_of(group.learner)
+    main = group.learner == "tpc" and group.replay
+    axes.plot(
+        x,
+        mean,
+        color=colour,
+        marker=MARKERS.get(group.learner, "o") if len(x) <= 50 else "",
+        markersize=3.5,
+        markevery=max(1, len(x) // 12),
+        linewidth=2.2 if main else 1.4,
+        linestyle="-" if group.replay else (0, (4, 1.5)),
+        zorder=4 if main else 3,
+        label=f"{group.title} ({mean.mean():.1f})",
+    )
+    if len(accuracies) > 1:
+        std = accuracies.std(0, ddof=1)
+        axes.fill_between(x, mean - std, mean + std, color=colour, alpha=0.16, linewidth=0)
+
+
+def forest(grouped: GroupedRuns, shown: Sequence[Group]) -> Figure:
     """Differences to TPC with their 95 % intervals: thin over orders, thick by bootstrap."""
     panels = (("amca", "AMCA"), ("final", "final accuracy"))
     figure = Figure(figsize=(7.2, 0.8 + 0.3 * len(shown)), layout="constrained")
     for axes, (metric, title) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
         for place, group in enumerate(shown):
-            reference = reference_of(groups, group)
+            reference = reference_of(grouped, group)
             found = difference(group, reference, metric) if reference else None
             if found is None:
                 continue
@@ -130,7 +128,7 @@ def forgetting(groups: Sequence[Group]) -> Figure:
     figure = Figure(figsize=(7.2, 0.9 + 0.3 * len(rows)), layout="constrained")
     axes = figure.subplots()
     picture = axes.imshow(rows, vmin=-limit, vmax=limit, cmap="RdBu_r", aspect="auto", interpolation="nearest")
-    labels = [f"{e.title}  {np.nanmean(row):.1f}" for e, row in zip(groups, rows, strict=True)]
+    labels = [f"{group.title}  {np.nanmean(row):.1f}" for group, row in zip(groups, rows, strict=True)]
     axes.set_yticks(range(len(rows)), labels)
     axes.set(xlabel="class, in order of arrival (mean beside the name)")
     _class_ticks(axes, rows.shape[1])

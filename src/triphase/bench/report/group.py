@@ -1,4 +1,4 @@
-"""Groups finished runs into what may be averaged: one benchmark, one learner, one setting."""
+"""GroupedRuns finished runs into what may be averaged: one benchmark, one learner, one setting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triphase.bench import metrics
-from triphase.bench.learners import LEARNER_SPECS
+from triphase.bench.learners import LEARNER_SPECS, is_joint
 from triphase.bench.report import paper
 from triphase.bench.report.ablated import TRAINS_ALL, change_of, usual_settings
 from triphase.bench.report.load import FinishedRun, load_runs
@@ -51,9 +51,14 @@ class Group:
         """No ablation, and with its memory."""
         return self.replay and self.change in ("", TRAINS_ALL)
 
+    @property
+    def is_joint(self) -> bool:
+        """Joint training: one evaluation, and no rival."""
+        return is_joint(self.learner)
+
     def values(self, measure: str) -> list[float]:
         """One number per run; none where it means nothing (joint training has one evaluation)."""
-        if measure in ("amca", "forgetting") and self.learner == "joint":
+        if measure in ("amca", "forgetting") and self.is_joint:
             return []
         values = [MEASURES[measure](run.report) for run in self.runs]
         return [value for value in values if not math.isnan(value)]
@@ -73,7 +78,7 @@ MEASURES: dict[str, Callable[[Report], float]] = {
 
 
 @dataclass(frozen=True)
-class Groups:
+class GroupedRuns:
     """Everything a report is made of."""
 
     groups: list[Group]
@@ -96,7 +101,7 @@ class Groups:
         return [name for name in paper.COLUMNS if name in found] + sorted(found - set(paper.COLUMNS))
 
 
-def group_runs(paths: Sequence[Path]) -> Groups:
+def group_runs(paths: Sequence[Path]) -> GroupedRuns:
     """Load runs, or folders of runs, and group them; runs that must not be averaged are refused by name."""
     runs, unfinished = load_runs(paths)
     replaying = {name for name, spec in LEARNER_SPECS.items() if spec.memory == "optional"}
@@ -111,24 +116,26 @@ def group_runs(paths: Sequence[Path]) -> Groups:
         change = change_of(run.settings, usual[run.benchmark])
         found.setdefault((run.benchmark, run.learner, replay, change), []).append(run)
     groups = [Group(*key, tuple(_one_per_order_and_seed(members))) for key, members in found.items()]
-    return Groups(sorted(groups, key=lambda g: (rank(g.learner), not g.replay, g.change)), unfinished)
+    return GroupedRuns(sorted(groups, key=lambda g: (rank(g.learner), not g.replay, g.change)), unfinished)
 
 
-def on_common_orders(groups: list[Group]) -> Groups:
-    """Groups with the class orders and seeds that all of them have; as they are if they share none."""
+def on_common_orders(groups: list[Group]) -> GroupedRuns:
+    """GroupedRuns with the class orders and seeds that all of them have; as they are if they share none."""
     found = [{run.order_and_seed for run in group.runs} for group in groups]
     common = set.intersection(*found) if found else set()
     if not common:
-        return Groups(groups, [])
-    return Groups([replace(g, runs=tuple(r for r in g.runs if r.order_and_seed in common)) for g in groups], [])
+        return GroupedRuns(groups, [])
+    return GroupedRuns(
+        [replace(g, runs=tuple(r for r in g.runs if r.order_and_seed in common)) for g in groups], []
+    )
 
 
-def reference_of(groups: Groups, group: Group) -> Group | None:
+def reference_of(grouped: GroupedRuns, group: Group) -> Group | None:
     """What a group is compared with: TPC as it is, without replay for those without; None for TPC itself."""
     is_tpc = group.learner == "tpc" and not group.change
     if is_tpc and group.replay:
         return None
-    return groups.get(group.benchmark, "tpc", replay=group.replay or is_tpc)
+    return grouped.get(group.benchmark, "tpc", replay=group.replay or is_tpc)
 
 
 def _one_per_order_and_seed(runs: list[FinishedRun]) -> list[FinishedRun]:

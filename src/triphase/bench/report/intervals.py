@@ -36,7 +36,7 @@ class Difference:
 def difference(group: Group, reference: Group, measure: str) -> Difference | None:
     """The paired difference in "amca" or "final"; None where no run of the two can be paired."""
     by_order = _paired(group, reference, measure)
-    if not by_order or (measure == "amca" and "joint" in (group.learner, reference.learner)):
+    if not by_order or (measure == "amca" and (group.is_joint or reference.is_joint)):
         return None
     by_class = [torch.stack(seeds).mean(0) for seeds in by_order.values()]  # seeds are no class orders
     means = torch.stack([rows.nanmean(1).mean() for rows in by_class])

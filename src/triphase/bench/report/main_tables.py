@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from triphase.bench.learners import is_joint
 from triphase.bench.report import paper
 from triphase.bench.report.caveats import conditions
-from triphase.bench.report.group import Group, Groups
+from triphase.bench.report.group import Group, GroupedRuns
 from triphase.bench.report.tables import Table, TableCell, signed
 from triphase.bench.report.titles import benchmark_title, group_title, rank
 
@@ -107,15 +108,15 @@ Key = tuple[str, str]  # learner and change: a row
 Records = dict[Key, list[dict[str, Any]]]  # by row, one record per benchmark
 
 
-def metric_table(groups: Groups, metric: Metric) -> Table:
+def metric_table(grouped: GroupedRuns, metric: Metric) -> Table:
     """Learners by benchmarks. The paper's learners always have a row, its benchmarks a column once one was run."""
-    benchmarks = _benchmarks(groups, metric)
-    keys = {(g.learner, g.change) for g in groups.groups if g.in_main_tables} | {(name, "") for name in paper.ROWS}
+    benchmarks = _benchmarks(grouped, metric)
+    keys = {(g.learner, g.change) for g in grouped.groups if g.in_main_tables} | {(name, "") for name in paper.ROWS}
     table: Records = {
-        key: [record_of(groups, metric, *key, benchmark) for benchmark in benchmarks]
+        key: [record_of(grouped, metric, *key, benchmark) for benchmark in benchmarks]
         for key in sorted(keys, key=lambda key: (rank(key[0]), key[1]))
     }
-    rivals = [key for key in table if key[0] != "joint"]  # it saw everything at once and does not compete
+    rivals = [key for key in table if not is_joint(key[0])]  # it saw everything at once and does not compete
     best = [best_of(metric, [table[key][i]["mean"] for key in rivals]) for i in range(len(benchmarks))]
     overall = _overall_cells(metric, table, rivals, benchmarks) if metric.ratios else {}
     rows = []
@@ -125,23 +126,23 @@ def metric_table(groups: Groups, metric: Metric) -> Table:
         rows.append([TableCell(group_title(*key)), *cells])
     header = [metric.title, *map(benchmark_title, benchmarks), *(["Overall"] if metric.ratios else [])]
     records = [record for row in table.values() for record in row]
-    return Table(metric.name, metric.title, metric.caption, header, rows, records, conditions(groups))
+    return Table(metric.name, metric.title, metric.caption, header, rows, records, conditions(grouped))
 
 
-def _benchmarks(groups: Groups, metric: Metric) -> list[str]:
-    run = groups.benchmarks
+def _benchmarks(grouped: GroupedRuns, metric: Metric) -> list[str]:
+    run = grouped.benchmarks
     with_paper = bool(metric.paper) and not set(run).isdisjoint(paper.COLUMNS)
     return list(dict.fromkeys([*paper.COLUMNS, *run])) if with_paper else run
 
 
 def record_of(
-    groups: Groups, metric: Metric, learner: str, change: str, benchmark: str, replay: bool = True
+    grouped: GroupedRuns, metric: Metric, learner: str, change: str, benchmark: str, replay: bool = True
 ) -> dict[str, Any]:
     """One cell as numbers, in the unit shown; None where something was not run or not printed."""
-    group = groups.get(benchmark, learner, replay, change)
+    group = grouped.get(benchmark, learner, replay, change)
     values = _values(metric, group)
     mean, std = _mean(values), statistics.stdev(values) if len(values) > 1 else None
-    reference = _mean(_values(metric, groups.get(benchmark, "tpc")))
+    reference = _mean(_values(metric, grouped.get(benchmark, "tpc")))
     ratio = mean / reference if metric.ratios and mean is not None and reference else None
     printed = printed_ratio = None
     if replay and not change and benchmark in metric.paper.get(learner, {}):

@@ -7,7 +7,7 @@ from typing import Any
 
 from triphase.bench.learners import LEARNER_SPECS
 from triphase.bench.report.ablated import TPC_DEFAULTS
-from triphase.bench.report.group import Group, Groups
+from triphase.bench.report.group import Group, GroupedRuns
 from triphase.bench.report.tables import Table, TableCell
 from triphase.bench.report.titles import benchmark_title
 from triphase.bench.run.options import recorded
@@ -18,9 +18,9 @@ NOT_OF_THE_LEARNER = {name.partition(".")[0] for name in recorded()}
 NOT_OF_THE_LEARNER |= {"benchmark", "pretrained", "stream", "threads"}
 
 
-def what_was_run(groups: Groups) -> Table:
+def what_was_run(grouped: GroupedRuns) -> Table:
     """The settings behind every number."""
-    found = [group for benchmark in groups.benchmarks for group in groups.of(benchmark)]
+    found = [group for benchmark in grouped.benchmarks for group in grouped.of(benchmark)]
     records = [_record(group) for group in found]
     rows = [[TableCell(str(record[name])) for name in COLUMNS] for record in records]
     header = [name.replace("csf_lr", "lr of csf").capitalize() for name in COLUMNS]
@@ -33,7 +33,7 @@ def what_was_run(groups: Groups) -> Table:
 
 def _record(group: Group) -> dict[str, Any]:
     memory = group.settings.get("memory")
-    recipe = group.settings["first" if group.learner == "joint" else "rest"]
+    recipe = group.settings["first" if group.is_joint else "rest"]
     schedule = [
         recipe["lr"],
         recipe["lr"] if recipe["csf_lr"] is None else recipe["csf_lr"],

@@ -16,7 +16,7 @@ from triphase.bench.report.caveats import conditions, departures
 from triphase.bench.report.difference_table import differences
 from triphase.bench.report.figure_style import inline, png, svg
 from triphase.bench.report.figures import all_figures
-from triphase.bench.report.group import Group, Groups, group_runs
+from triphase.bench.report.group import Group, GroupedRuns, group_runs
 from triphase.bench.report.html import render
 from triphase.bench.report.main_tables import METRICS, metric_table
 from triphase.bench.report.settings_table import what_was_run
@@ -28,42 +28,42 @@ class WrittenReport:
     """The content of a report and the path of its page."""
 
     page: Path
-    groups: Groups
+    grouped: GroupedRuns
     tables: list[Table]
     caveats: list[str]
 
 
 def write_report(runs: Sequence[Path], out: Path) -> WrittenReport:
     """Write `report.html`, which is one file; beside it tables as CSV and Markdown, figures as PNG and SVG."""
-    groups = group_runs(runs)
+    grouped = group_runs(runs)
     files.make_directory(out)
-    tables, caveats = all_tables(groups), conditions(groups)
+    tables, caveats = all_tables(grouped), conditions(grouped)
     for table in tables:
         files.write(out / "tables" / f"{table.name}.csv", table.csv().encode())
         files.write(out / "tables" / f"{table.name}.md", table.markdown().encode())
-    files.write(out / "tables" / "classes.csv", as_csv(class_records(groups)).encode())
+    files.write(out / "tables" / "classes.csv", as_csv(class_records(grouped)).encode())
     pictures = []
-    for name, title, figure in all_figures(groups):
+    for name, title, figure in all_figures(grouped):
         picture = svg(figure)
         files.write(out / "figures" / f"{name}.png", png(figure))
         files.write(out / "figures" / f"{name}.svg", picture.encode())
         pictures.append({"name": name, "title": title, "svg": inline(picture)})
-    files.write(out / "report.html", _page(groups, tables, caveats, pictures).encode())
-    return WrittenReport(out / "report.html", groups, tables, caveats)
+    files.write(out / "report.html", _page(grouped, tables, caveats, pictures).encode())
+    return WrittenReport(out / "report.html", grouped, tables, caveats)
 
 
-def all_tables(groups: Groups) -> list[Table]:
+def all_tables(grouped: GroupedRuns) -> list[Table]:
     """Every table of a report, in its order."""
     main, more = METRICS[:3], METRICS[3:]
-    optional = [table for table in (ablation(groups), no_replay(groups)) if table is not None]
-    tables = [metric_table(groups, metric) for metric in main] + [differences(groups), *optional]
-    return tables + [metric_table(groups, metric) for metric in more] + [what_was_run(groups)]
+    optional = [table for table in (ablation(grouped), no_replay(grouped)) if table is not None]
+    tables = [metric_table(grouped, metric) for metric in main] + [differences(grouped), *optional]
+    return tables + [metric_table(grouped, metric) for metric in more] + [what_was_run(grouped)]
 
 
-def class_records(groups: Groups) -> list[dict[str, Any]]:
+def class_records(grouped: GroupedRuns) -> list[dict[str, Any]]:
     """Final accuracy and forgetting of every class in points, mean over runs."""
     records = []
-    for group in groups.groups:
+    for group in grouped.groups:
         for name, (final, forgetting) in _by_class(group).items():
             record: dict[str, Any] = {"benchmark": group.benchmark, "learner": group.title, "class": name}
             records.append(record | {"final": _mean(final), "forgetting": _mean(forgetting)})
@@ -87,17 +87,17 @@ def _mean(values: Sequence[float]) -> float | None:
     return fmean(numbers) if numbers else None
 
 
-def _page(groups: Groups, tables: list[Table], caveats: list[str], pictures: list[dict[str, Any]]) -> str:
-    runs = [run for group in groups.groups for run in group.runs]
+def _page(grouped: GroupedRuns, tables: list[Table], caveats: list[str], pictures: list[dict[str, Any]]) -> str:
+    runs = [run for group in grouped.groups for run in group.runs]
     versions = sorted({tuple(run.report.versions.items()) for run in runs})
     return render(
         "report.html",
         n_runs=len(runs),
-        n_learners=len({group.learner for group in groups.groups}),
-        n_benchmarks=len(groups.benchmarks),
+        n_learners=len({group.learner for group in grouped.groups}),
+        n_benchmarks=len(grouped.benchmarks),
         tables=tables,
         caveats=caveats,
-        departures=departures(groups),
+        departures=departures(grouped),
         pictures=pictures,
         versions=[", ".join(f"{name} {version}" for name, version in each) for each in versions],
     )

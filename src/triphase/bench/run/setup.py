@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,21 +11,19 @@ from typing import Any, Literal
 import torch
 
 from triphase.bench.benchmarks import Benchmark
-from triphase.bench.datasets import class_order, load
-from triphase.bench.learners import learner_spec, make_learner
+from triphase.bench.learners import is_joint, learner_spec, make_learner
 from triphase.bench.ranges import format_ranges, parse_ranges
-from triphase.bench.run.options import RunOptions, flag
+from triphase.bench.run.benchmark_stream import image_size, make_stream
+from triphase.bench.run.options import RunOptions
 from triphase.bench.run.recipes import recipes, schedule_options
 from triphase.bench.run.results import Report
 from triphase.bench.run.runner import Watch, run
 from triphase.bench.run.shared_first import expected_settings, first_experiences, load_first
 from triphase.context import Context
-from triphase.data import sources
-from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
-from triphase.data.streams import Stream, class_incremental, joint, members, per_class, stream, with_repetition
-from triphase.errors import BadData, InvalidValue, TriphaseWarning
+from triphase.data.streams import Stream, joint
+from triphase.errors import BadData, TriphaseWarning
 from triphase.learners import ChecksRecipe, Learner
 from triphase.models import SplitClassifier, build, lacks_statistics, rebuild_batchnorm
 
@@ -71,26 +68,17 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Cont
         expected = expected_settings(benchmark, options, source, first, settings)
         before = load_first(model, options.first_from, expected)
         learned = checksum(options.first_from / "weights.safetensors")
-        settings |= {"first_from": {"weights": learned, "epochs": first.epochs}}
+        settings["first_from"] = {"weights": learned, "epochs": first.epochs}
         first = replace(first, epochs=0)
     if options.experiences is not None:
         source = first_experiences(source, options.experiences)
-        settings |= {"experiences": options.experiences}
-    if options.learner == "joint":
+        settings["experiences"] = options.experiences
+    if is_joint(options.learner):
         source = joint(source)
         model.grow(source.n_classes or 0)
     if memory is not None:
         memory.check_room(len(source.names))
-    own = schedule_options(benchmark, options) | options.own
-    learner = make_learner(
-        options.learner,
-        model,
-        memory,
-        own,
-        seed=options.seed,
-        pretrained=benchmark.pretrained,
-        context=context,
-    )
+    learner = _learner(benchmark, options, model, memory, context)
     if isinstance(learner, ChecksRecipe):  # before a run is begun
         for recipe in (first, rest):
             learner.check_recipe(recipe)
@@ -98,84 +86,22 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Cont
     return Setup(learner, source, first, rest, settings, before)
 
 
-def make_stream(benchmark: Benchmark, options: RunOptions, data: Path) -> Stream:
-    """The stream of a benchmark in one of its class orders."""
-    size = image_size(benchmark, options)
-    if benchmark.shape is None:
-        return _published_stream(benchmark, options, data, size)
-    train, test, names = load(benchmark.dataset, data, size, options.skip_bad)
-    if options.per_class is not None:
-        train = per_class(train, options.per_class)  # the same images whichever classes are left out
-    order = class_order(benchmark.dataset, len(names), options.order)
-    if options.classes is not None:
-        order = _chosen_classes(benchmark, options.classes, order)
-        train, test = (images.select(members(images.labels, order)) for images in (train, test))
-    return _divided_stream(benchmark, options, train, test, names, order)
-
-
-def _divided_stream(
+def _learner(
     benchmark: Benchmark,
     options: RunOptions,
-    train: Images,
-    test: Images,
-    names: Sequence[str],
-    order: Sequence[int],
-) -> Stream:
-    """A dataset divided into experiences as the benchmark's shape A/B-C says."""
-    assert benchmark.shape is not None
-    n_experiences, first, then = benchmark.shape
-    protocol: dict[str, Any] = {
-        "n_experiences": n_experiences,
-        "first": first,
-        "order": order,
-        "known_size": options.head == "fixed",
-        "evaluation": benchmark.evaluation,
-        "evaluate_after": _evaluation_points(benchmark, options),
-    }
-    if benchmark.repetition:
-        return with_repetition(train, test, names, per_experience=then, seed=options.order, **protocol)
-    return class_incremental(train, test, names, then=then, **protocol)
-
-
-def _published_stream(benchmark: Benchmark, options: RunOptions, data: Path, size: int) -> Stream:
-    """CORe50 NICv2, whose experiences are published as lists of images."""
-    for name in ("per_class", "classes"):
-        if getattr(options, name) is not None:
-            raise InvalidValue(f"{benchmark.name} is a published list of images: leave out {flag(name)}.")
-    lessons, test, names = sources.core50_nicv2(data, options.order, size)
-    return stream(
-        lessons,
-        test,
-        names,
-        n_classes=len(names) if options.head == "fixed" else None,
-        evaluation=benchmark.evaluation,
-        evaluate_after=_evaluation_points(benchmark, options),
+    model: SplitClassifier,
+    memory: Memory | None,
+    context: Context | None,
+) -> Learner:
+    return make_learner(
+        options.learner,
+        model,
+        memory,
+        schedule_options(benchmark, options) | options.own,
+        seed=options.seed,
+        pretrained=benchmark.pretrained,
+        context=context,
     )
-
-
-def _evaluation_points(benchmark: Benchmark, options: RunOptions) -> tuple[int, ...]:
-    """Experiences after which to evaluate: the benchmark's own, or the first, every N-th and the last."""
-    if options.evaluate_every is None:
-        return benchmark.evaluate_after
-    n = benchmark.n_experiences
-    return tuple(sorted({*range(1, n, options.evaluate_every), n}))
-
-
-def _chosen_classes(benchmark: Benchmark, classes: str, order: Sequence[int]) -> list[int]:
-    """A class order of the classes that --classes names."""
-    wanted = set(parse_ranges("--classes", classes))
-    if beyond := wanted - set(order):
-        raise InvalidValue(f"--classes names class {min(beyond)}, but the dataset has 0 to {max(order)}.")
-    if benchmark.shape is not None and not benchmark.repetition:
-        n_experiences, first, then = benchmark.shape
-        if len(wanted) < (needed := first + then * (n_experiences - 1)):
-            raise InvalidValue(f"{benchmark.name} needs {needed} classes, but --classes leaves {len(wanted)}.")
-    return [c for c in order if c in wanted]
-
-
-def image_size(benchmark: Benchmark, options: RunOptions) -> int:
-    """Side of the images in pixels."""
-    return options.image_size or benchmark.image_size
 
 
 def checksum(path: Path) -> str:

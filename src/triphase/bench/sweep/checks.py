@@ -8,8 +8,9 @@ from typing import Any
 
 from triphase import state as files
 from triphase.bench.benchmarks import find
+from triphase.bench.learners import is_joint
+from triphase.bench.run.benchmark_stream import make_stream
 from triphase.bench.run.options import RunOptions, option_infos
-from triphase.bench.run.setup import make_stream
 from triphase.bench.sweep.jobs import Job, Schedule
 from triphase.data.streams import Stream
 from triphase.errors import Mismatch, TriphaseError
@@ -49,7 +50,7 @@ def check_data(schedule: Schedule, data: Path) -> None:
 
 def check_stream(job: Job, stream: Stream) -> None:
     """Refuse a finished run over other data: it would be compared with runs over these."""
-    if not _is_finished(job) or job.options.learner == "joint" or not job.is_result:
+    if not _is_finished(job) or is_joint(job.options.learner) or not job.is_result:
         return
     learned = files.read_json(job.directory / "report.json").get("settings", {}).get("stream", stream.fingerprint)
     if learned != stream.fingerprint:

@@ -18,6 +18,7 @@ from typing import IO
 
 from triphase import state as files
 from triphase.bench.benchmarks import find
+from triphase.bench.learners import is_joint
 from triphase.bench.sweep.jobs import Job, Result, Schedule, read_result
 from triphase.budget import Budget
 from triphase.directory_lock import locked
@@ -190,7 +191,7 @@ def _share_done(job: Job) -> float:
             event = json.loads(log.read().splitlines()[-1])
     except (OSError, ValueError, IndexError):  # not begun, or a line is being written
         return 0.0
-    n = 1 if job.options.learner == "joint" else find(job.benchmark).n_experiences
+    n = 1 if is_joint(job.options.learner) else find(job.benchmark).n_experiences
     within = event["epoch"] / event["epochs"] if event["event"] == "epoch" else 1.0
     return float(min(1.0, (event.get("experience", n) - 1 + within) / (job.options.experiences or n)))
 
