@@ -122,7 +122,8 @@ def _tensor_difference(name: str, old: Tensor, new: Tensor) -> Difference | None
     if not old.dtype.is_floating_point:
         return Difference(name, f"{int((old != new).sum())} of {old.numel()} values differ")
     largest = (old.double() - new.double()).abs().max().item()
-    return Difference(name, f"largest difference {largest:.3g}", largest / old.double().abs().max().item())
+    size = max(old.double().abs().max().item(), new.double().abs().max().item())
+    return Difference(name, f"largest difference {largest:.3g}", largest / size if size else 0.0)
 
 
 def _bytes(tensor: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ EXPLAINED = [
     ),
     Explanation(
         "teach even lessons: *2*",
-        "The recipe of a lesson counts the samples that can be replayed, no longer the held-out photos beside them.",
+        "The recipe of a lesson counts the samples that can be replayed, and no longer the held-out photos.",
     ),
 ]
 
