@@ -70,6 +70,8 @@ def test_rename_and_programs_obey_the_rule(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["gpj.\u202etac", "a\u200bb", "a\x1bb"])
 def test_folders_obey_the_rule_and_the_sentence_says_which(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
-    with pytest.raises(BadData, match=r"A class cannot be called .* Rename the folder .*, or take it away") as refused:
+    with pytest.raises(
+        BadData, match=r"A class cannot be called .* Rename the folder .*, or take it away"
+    ) as refused:
         scan(tmp_path, 8)
     assert str(refused.value).isprintable()
