@@ -21,7 +21,8 @@ from triphase import Anchored, Memory, class_incremental
 from triphase.app.learning import recipe_for
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
-from triphase.data.streams import per_class, seeded_order
+from triphase.data.images import subsample
+from triphase.data.streams import random_class_order
 from triphase.learners.anchored import CLOSED_FORM_WEIGHT, standardize_seen
 from triphase.models import build
 
@@ -53,12 +54,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory that holds cifar-100-binary/")
     train, test, names = sources.cifar100(parser.parse_args().data)
-    train, test = per_class(train.resized(96), 60), test.resized(96)
+    train, test = subsample(train.resized(96), 60), test.resized(96)
     print("| classes | | accuracy | AUROC of confidence | log-likelihood |\n|---|---|---|---|---|")
     for n in (2, 3, 5, 8):
         rows: dict[str, list[tuple[float, float, float]]] = {}
         for draw in range(6):
-            order = seeded_order(len(names), 1000 + draw)[:n]
+            order = random_class_order(len(names), 1000 + draw)[:n]
             stream = class_incremental(train, test, names, first=max(2, n // 2), then=1, order=order)
             learner = Anchored(build("efficientnet_lite0", n, image_size=96), memory := Memory(200))
             for experience in stream.experiences:

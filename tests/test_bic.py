@@ -62,7 +62,7 @@ def test_bic_stage_1_distils_over_classes_and_weighs_by_the_number_of_old_ones()
             W, V = sgd(W, V, G.T @ f / len(y))
         np.testing.assert_allclose(model.head.weight.detach().numpy(), W, rtol=1e-3, atol=1e-6)
         batches.update_memory(lambda rows, held=held_out: {"split": held[rows].to(torch.int8)})  # type: ignore[misc]
-        memory.release(max(1, 30 // len(seen) // 10))
+        memory.release_held_out(max(1, 30 // len(seen) // 10))
         known, corrected = set(seen), (new if known else set())
         pair = learner.pair.double().numpy()
 

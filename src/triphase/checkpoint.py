@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,10 @@ class Checkpoint:
     kernels do not). The index names the part files and is replaced last: it is always complete.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, check_lock: Callable[[], object] = lambda: None) -> None:
+        """`check_lock` is called before every write, and raises where the directory is no longer ours."""
         self.directory = directory
+        self._check_lock = check_lock
         self._index: dict[str, str] = {}
         self._written: dict[str, tuple[str, list[tuple[Tensor, int]]]] = {}
         self._serial = 0
@@ -106,15 +108,21 @@ class Checkpoint:
         written, self._written = self._written, {}  # forgotten if this fails: all is written next time
         index = {name: file for name, file in self._index.items() if name not in gone}
         serial = self._serial + 1
+        self._check_lock()
+        files.make_directory(self.directory, parents=False)
         for name, part in changed.items():
             index[name] = f"{name}-{serial}.safetensors"
-            files.save(self.directory / index[name], {"part": part})
+            self._replace(index[name], files.to_bytes({"part": part}))
         head = {"format": FORMAT, "crc": files.crc32(json.dumps([serial, index]), {})}
-        files.write_json(self.directory / "index.json", {**head, "serial": serial, "parts": index})
+        self._replace("index.json", json.dumps({**head, "serial": serial, "parts": index}, indent=1).encode())
         self._index, self._serial, self._written = index, serial, written
         for file in self.directory.iterdir():
             if file.name not in {"index.json", *index.values()}:
                 file.unlink(missing_ok=True)
+
+    def _replace(self, name: str, blob: bytes) -> None:
+        self._check_lock()
+        files.write(self.directory / name, blob, make_parents=False)
 
 
 def _snapshot(value: Any) -> Any:

@@ -3,37 +3,58 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from triphase.errors import Busy
+from triphase.errors import BadData, Busy
 from triphase.state import cannot_write, make_directory
 
 
+@dataclass(frozen=True)
+class DirectoryLock:
+    """A lock that this process has taken."""
+
+    file: Path
+    descriptor: int
+
+    def is_held(self) -> bool:
+        """Whether the file is still the one that was locked: not if it was removed, or its directory moved."""
+        try:
+            return os.path.samestat(os.fstat(self.descriptor), os.stat(self.file, follow_symlinks=False))
+        except OSError:
+            return False
+
+
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[DirectoryLock]:
     """Be the only writer of a directory; the lock of a process that died is free.
 
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder)):
-    ...     (Path(folder) / "LOCK").exists()
-    True
+    >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder)) as lock:
+    ...     (Path(folder) / "LOCK").exists(), lock.is_held()
+    (True, True)
     """
     make_directory(directory)
+    path = directory / "LOCK"
     try:
-        file = open(directory / "LOCK", "a+b")
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise BadData(f"{path} is not a regular file; remove it, and nobody may be writing in {directory}.")
+        file = open(path, "a+b")
     except OSError as error:
-        raise cannot_write(directory / "LOCK", error) from error
+        raise cannot_write(path, error) from error
     with file:
+        lock = DirectoryLock(path, file.fileno())
         try:
             _lock(file.fileno())
-            if not os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
+            if not lock.is_held():
                 raise OSError("the directory was deleted and made anew")
         except OSError as error:
             raise Busy(f"Another process is at work in {directory}; wait for it, or give another path.") from error
-        yield
+        yield lock
 
 
 def _lock(descriptor: int) -> None:

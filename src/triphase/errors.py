@@ -7,6 +7,7 @@ TriphaseError
 ├── CorruptState (ValueError)    a file of ours that is damaged
 ├── CannotWrite (OSError)        the disk refused
 ├── Busy (RuntimeError)          somebody else is writing there
+├── LockLost (RuntimeError)      a directory that was moved, deleted or unlocked while it was written
 └── Interrupted (RuntimeError)   stopped on request; what was done is saved
 """
 
@@ -46,6 +47,10 @@ class CannotWrite(TriphaseError, OSError):
 
 class Busy(TriphaseError, RuntimeError):
     """Another process is writing to the same directory."""
+
+
+class LockLost(TriphaseError, RuntimeError):
+    """A directory was moved, deleted or unlocked while this process was its writer."""
 
 
 class Interrupted(TriphaseError, RuntimeError):

@@ -1,8 +1,7 @@
 """Tensors and primitives <-> safetensors + JSON on disk, atomically. Nothing read here can execute anything.
 
 A state is a nested dict of tensors, numbers, strings, booleans, None and lists of those. One state is one
-safetensors file: its tensors, and the rest as JSON in the header. A `Checkpoint` is a directory that keeps the
-newest state of something that changes all the time, and writes only the parts that changed.
+safetensors file: its tensors, and the rest as JSON in the header.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import struct
 import sys
 import zlib
@@ -38,41 +38,64 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
     ...     load(Path(folder) / "a.safetensors")
     {'known': [0, 1], 'head': {'weight': tensor([1., 1.])}}
     """
+    write(path, to_bytes(state))
+
+
+def to_bytes(state: Mapping[str, Any]) -> bytes:
+    """A state as the content of its file."""
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(split_tensors(state, tensors, ""))
     tensors = _unshared({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
     meta = {"format": str(FORMAT), "tree": tree, "crc": str(crc32(tree, tensors))}
-    write(path, safetensors.torch.save(tensors, meta))
+    return safetensors.torch.save(tensors, meta)
 
 
-def load(path: Path) -> State:
-    """Read a state back; a damaged file is named, never half-used."""
+def load(path: Path, *, verify: bool = True) -> State:
+    """Read a state back; a damaged file is named, never half-used.
+
+    Without `verify` its CRC is not compared, which is for callers that have a checksum of their own.
+    """
     try:
-        blob = path.read_bytes()
+        blob = read_file(path)
         size = struct.unpack("<Q", blob[:8])[0]
         meta = json.loads(blob[8 : 8 + size])["__metadata__"]
         tensors = safetensors.torch.load(blob)
         check_format(path, int(meta["format"]))
         tree = meta["tree"]
-        if int(meta["crc"]) != crc32(tree, tensors):
+        if verify and int(meta["crc"]) != crc32(tree, tensors):
             raise ValueError("its checksum does not match")
-        state: State = join_tensors(json.loads(tree), tensors)
+        state = join_tensors(json.loads(tree), tensors)
+        if not isinstance(state, dict):
+            raise ValueError("it holds no state")
     except FileNotFoundError as error:
         raise CorruptState(f"{path} is missing; restore it, or delete {path.parent} to start again.") from error
-    except Mismatch:
+    except (CorruptState, Mismatch):
         raise
-    except (SafetensorError, KeyError, ValueError, TypeError, struct.error) as error:
+    except (SafetensorError, KeyError, RecursionError, ValueError, TypeError, struct.error) as error:
         raise CorruptState(
             f"{path} is damaged ({error}); restore it, or delete {path.parent} to start again."
         ) from error
     return state
 
 
-def write(path: Path, blob: bytes) -> None:
-    """Replace a file in one instant: whoever reads it sees the old bytes or the new ones, nothing between."""
+def read_file(path: Path, *, follow_links: bool = True) -> bytes:
+    """The bytes of a regular file; a folder, a pipe or a device in its place is refused, and never waited for."""
+    if not stat.S_ISREG(os.stat(path, follow_symlinks=follow_links).st_mode):
+        raise CorruptState(f"{path} is not a regular file; restore it, or delete {path.parent} to start again.")
+    nonblocking = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # if a pipe takes its place meanwhile
+    with os.fdopen(os.open(path, os.O_RDONLY | nonblocking), "rb") as file:
+        return file.read()
+
+
+def write(path: Path, blob: bytes, *, make_parents: bool = True) -> None:
+    """Replace a file in one instant: whoever reads it sees the old bytes or the new ones, nothing between.
+
+    Without `make_parents` the folder must be there: one that was moved away is not made anew.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if make_parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
             file.write(blob)
             file.flush()
@@ -93,10 +116,12 @@ def write_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> Any:
     """Read one JSON document of ours."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_file(path))
     except FileNotFoundError as error:
         raise CorruptState(f"{path} is missing; restore it, or delete {path.parent} to start again.") from error
-    except ValueError as error:
+    except CorruptState:
+        raise
+    except (RecursionError, ValueError) as error:
         raise CorruptState(
             f"{path} is damaged ({error}); restore it, or delete {path.parent} to start again."
         ) from error
@@ -112,10 +137,10 @@ def cannot_write(path: Path, error: OSError) -> CannotWrite:
     return CannotWrite(f"Cannot write {path}: {error.strerror or error}; {remedy}. Nothing was lost.")
 
 
-def make_directory(path: Path) -> None:
+def make_directory(path: Path, *, parents: bool = True) -> None:
     """Create a directory, with those around it, where there is none."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=parents, exist_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
 

@@ -26,7 +26,7 @@ from triphase.app.pictures import Pictures, as_images
 from triphase.app.plan import KEEP
 from triphase.app.predictor import UNKNOWN, Predictor, inference_parts
 from triphase.app.publishing import version_state
-from triphase.app.store.files import Version
+from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.data.images import Images, resize
 from triphase.errors import BadData, Busy, InvalidValue, Mismatch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +11,12 @@ from pathlib import Path
 
 import torch
 
-from triphase import state as files
 from triphase.app.model import Model
 from triphase.app.scan import Photos, Watch
-from triphase.app.store.checksums import FORMAT
+from triphase.app.store.schema import LessonMark
 from triphase.app.store.versions import Store
 from triphase.checkpoint import Checkpoint
-from triphase.errors import CorruptState, Mismatch, TriphaseError
+from triphase.errors import CorruptState, Mismatch
 
 SAVE_EVERY = 1.0  # seconds of work
 
@@ -30,17 +28,17 @@ class LessonCheckpoint:
         digest = hashlib.sha256(photos.ids.numpy().tobytes() + photos.labels.numpy().tobytes())
         digest.update(str((photos.names, asdict(model.options))).encode())
         current = store.current()
-        self._mark = {"lesson": digest.hexdigest(), "parent": current.number if current else 0, "format": FORMAT}
-        self._threads = torch.get_num_threads()
+        parent, threads = current.number if current else 0, torch.get_num_threads()
+        self._mark = LessonMark(lesson=digest.hexdigest(), parent=parent, threads=threads)
         self._store, self._model = store, model
         self.quick_version = quick_version  # the version in use has learned this lesson in part
-        self._file, self._states = store.work / "lesson.json", Checkpoint(store.work / "state")
+        self._states = Checkpoint(store.work / "state", store.check_lock)
         self._saved_at = time.perf_counter()
 
     def resume(self, notes: list[str], watch: Watch) -> bool:
         """Take up what an interrupted lesson left, if it was this one; `notes` say what became of it."""
         try:
-            mark = files.read_json(self._file) if self._file.exists() else None
+            mark = self._store.read_lesson()
             state = self._states.load() if mark is not None else None
         except (CorruptState, Mismatch):
             mark, state = None, None
@@ -59,17 +57,17 @@ class LessonCheckpoint:
     @staticmethod
     def is_published(store: Store) -> bool:
         """Whether a lesson was killed just after it was published, and left its checkpoint behind."""
-        file, current = store.work / "lesson.json", store.current()
-        return file.exists() and current is not None and files.read_json(file)["parent"] < current.number
+        mark, current = store.read_lesson(), store.current()
+        return mark is not None and current is not None and mark.parent < current.number
 
     @staticmethod
     def recorded_threads(path: Path) -> int | None:
         """How many threads an interrupted lesson of a model directory runs with."""
         try:
-            threads = files.read_json(path / "work" / "lesson.json")["threads"]
-        except (TriphaseError, OSError, KeyError, TypeError):
+            mark = Store(path).read_lesson()
+        except (CorruptState, Mismatch):  # it will start again
             return None
-        return threads if isinstance(threads, int) and 0 < threads <= 1024 else None
+        return None if mark is None else mark.threads
 
     @contextmanager
     def saving(self) -> Iterator[None]:
@@ -89,30 +87,25 @@ class LessonCheckpoint:
     def continue_from(self, parent: int) -> None:
         """The lesson goes on from the quick version that it has published itself."""
         self.quick_version = True
-        self._mark["parent"] = parent
-        self._write_mark()
+        self._mark = self._mark.model_copy(update={"parent": parent})
+        self._store.write_lesson(self._mark)
 
     def close(self) -> None:
         """Wait for a save under way, and raise what went wrong with it."""
         self._states.close()
 
-    def _obstacle(self, mark: dict[str, object]) -> str | None:
+    def _obstacle(self, mark: LessonMark) -> str | None:
         """Why what is saved cannot be continued."""
-        if {name: mark.get(name) for name in self._mark} != self._mark:
+        if (mark.lesson, mark.parent) != (self._mark.lesson, self._mark.parent):
             return "The photos or the model changed since a lesson was interrupted: it was started again."
-        if mark.get("threads") != self._threads:
+        if mark.threads != self._mark.threads:
             return (
-                f"The interrupted lesson ran with {mark.get('threads')} threads and this one runs with "
-                f"{self._threads}, which would end with another model: it was started again."
+                f"The interrupted lesson ran with {mark.threads} threads and this one runs with "
+                f"{self._mark.threads}, which would end with another model: it was started again."
             )
         return None
 
     def _start(self) -> None:
-        if self._store.work.exists():
-            shutil.rmtree(self._store.work)
-        self._states = Checkpoint(self._store.work / "state")
-        files.make_directory(self._store.work)
-        self._write_mark()
-
-    def _write_mark(self) -> None:
-        files.write_json(self._file, self._mark | {"threads": self._threads})
+        self._store.discard_work()
+        self._states = Checkpoint(self._store.work / "state", self._store.check_lock)
+        self._store.write_lesson(self._mark)

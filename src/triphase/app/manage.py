@@ -16,11 +16,13 @@ from triphase.app.model import Model, no_such_class
 from triphase.app.predictor import Predictor
 from triphase.app.publishing import version_state
 from triphase.app.scan import Watch, find_taught, scan
-from triphase.app.store.files import Info, Version
+from triphase.app.store import identities
+from triphase.app.store.rewriting import rewrite
+from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.context import Context
 from triphase.data.images import Images
-from triphase.errors import BadData, InvalidValue, Mismatch
+from triphase.errors import BadData, CorruptState, InvalidValue, Mismatch
 from triphase.printable import printable
 
 
@@ -112,7 +114,8 @@ def rename(path: Path, old: str, new: str) -> Version:
             raise InvalidValue(f"There is a class {new!r} already; two classes cannot be made one by renaming.")
         model.names[model.names.index(old)] = new
         info = version.info | model.describe()
-        return store.publish(version_state(model), info, {"event": "renamed", "old": old, "new": new})
+        event = {"event": "renamed", "old": old, "new": new}
+        return store.publish(version_state(model), info, event, renamed=(old, new))
 
 
 def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
@@ -152,7 +155,7 @@ def unteach(
         return store.publish(version_state(model), info, {"event": "untaught", "images": count}), count
 
 
-def _info_without_accuracy(info: Info, model: Model) -> Info:
+def _info_without_accuracy(info: dict[str, Any], model: Model) -> dict[str, Any]:
     """What a version says about itself once something is taken out; the accuracy was measured with it."""
     return info | model.describe() | {"accuracy": None}
 
@@ -164,58 +167,71 @@ def _places(photos: Sequence[Path]) -> str:
 
 
 def _forget_everywhere(store: Store, name: str) -> Version:
-    called = _called(store, name)
-    current = store.current()
-    if current is not None and called[tuple(current.info["classes"])] == set(current.info["classes"]):
-        raise InvalidValue(f"{name} is the only class: to forget everything, delete {store.path}.")
-    aliases = _aliases(store, name)
+    """Take a class out of every version that is kept, under whatever name, and all its names out of the history."""
+    versions = [store.version(number) for number in store.version_numbers()]
+    ids, names = _identify(store, name, versions)
 
-    def without(state: dict[str, Any], info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        gone = called.get(tuple(state["app"]["names"]))
-        if not gone:
-            return state, info
-        if gone == set(state["app"]["names"]):  # an older version that knew nothing else
+    def gone(version: Version) -> list[str]:
+        """The classes to forget; in older versions also another class that had this name then."""
+        return [c for c, identity in version.identities.items() if c == name or identity.id in ids]
+
+    def without(state: dict[str, Any], version: Version) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        if not gone(version):
+            return state, version.info
+        if len(gone(version)) == len(version.identities):  # an older version that knew nothing else
             return None
         model = Model.from_state(state)
-        for alias in sorted(gone):
-            removal.forget(model, alias)
-        return version_state(model), _info_without_accuracy(info, model)
+        for known in gone(version):
+            removal.forget(model, known)
+        return version_state(model), _info_without_accuracy(version.info, model)
 
     def scrubbed(event: dict[str, Any]) -> dict[str, Any]:
-        names = {key: None for key in ("old", "new") if event.get(key) in aliases}
-        classes = {c: n for c, n in event.get("classes", {}).items() if c not in aliases}
-        return event | names | ({"classes": classes} if "classes" in event else {})
+        hidden = {key: None for key in ("old", "new") if event.get(key) in names}
+        classes = {c: n for c, n in event.get("classes", {}).items() if c not in names}
+        return event | hidden | ({"classes": classes} if "classes" in event else {})
 
-    return store.rewrite(without, scrubbed, {"event": "forgot"})
-
-
-def _called(store: Store, name: str) -> dict[tuple[str, ...], set[str]]:
-    """What to forget where: for each list of classes, those called `name`, and those that became it by renaming."""
-    versions = [store.version(number) for number in store.version_numbers()]
-    names = {version.number: tuple(version.info["classes"]) for version in versions}
-    parents = {v.number: v.parent for v in versions if v.parent in names}
-    renamed = {e["version"]: (e["old"], e["new"]) for e in store.history() if e["event"] == "renamed"}
-    gone = {number: {name} & set(known) for number, known in names.items()}
-    for number in sorted(parents, reverse=True):  # a parent's number is lower than its child's
-        old, new = renamed.get(number, (None, None))
-        before = {old if alias == new else alias for alias in gone[number]}
-        gone[parents[number]] |= before & set(names[parents[number]])
-    called: dict[tuple[str, ...], set[str]] = {}
-    for number, known in names.items():
-        called.setdefault(known, set()).update(gone[number])
-    return called
+    if len(gone(store.version())) == len(store.version().identities):
+        raise InvalidValue(f"{name} is the only class: to forget everything, delete {store.path}.")
+    version = rewrite(store, without, scrubbed, {"event": "forgot"}, forgotten_names=names)
+    _check_forgotten(store, ids, names)
+    return version
 
 
-def _aliases(store: Store, name: str) -> set[str]:
-    """All names that a class may have had; those of another class that was called the same are among them."""
-    aliases = {name}
+def _identify(store: Store, name: str, versions: Sequence[Version]) -> tuple[set[str], set[str]]:
+    """The identities of the class to forget, and all names that it has or had.
+
+    A class of the version in use is meant before one of an older version. The names are those of a class that goes;
+    where no version that is kept knows the class, its names are in the history alone.
+    """
+    current = store.version()
+    if name in current.identities:
+        ids = {current.identities[name].id}
+    else:
+        ids = identities.ids_of(name, versions)
+        renamed = [c for c, identity in current.identities.items() if identity.id in ids]
+        if renamed:
+            raise InvalidValue(f"{name} is called {renamed[0]} now: give that name to forget the class.")
+    names = {name, *identities.names_of(ids, versions)}
     for event in reversed(store.history()):
-        if event["event"] == "renamed" and event["new"] in aliases:
-            aliases.add(event["old"])
-    return aliases
+        if event["event"] == "renamed" and event["new"] in names and event["old"] is not None:
+            names.add(event["old"])
+    return ids, names
+
+
+def _check_forgotten(store: Store, ids: set[str], names: set[str]) -> None:
+    """Refuse to report success while a version or the history holds a class."""
+    versions = [store.version(number) for number in store.version_numbers()]
+    if ids & {identity.id for version in versions for identity in version.identities.values()}:
+        raise CorruptState(f"A version of {store.path} still holds the class: run the same command again.")
+    if any(names & _names_in(event) for event in store.history()):
+        raise CorruptState(f"The history of {store.path} still names the class: run the same command again.")
+
+
+def _names_in(event: dict[str, Any]) -> set[str]:
+    return {*event.get("classes", ()), *(event[key] for key in ("old", "new") if event.get(key) is not None)}
 
 
 def _ever(store: Store, name: str) -> bool:
-    """Whether a version that is kept knows the class, or the history tells of it."""
-    told = any(name in (*e.get("classes", ()), e.get("old"), e.get("new")) for e in store.history())
-    return told or any(name in store.version(number).info["classes"] for number in store.version_numbers())
+    """Whether a version that is kept knows a class of this name, or the history mentions it."""
+    versions = [store.version(number) for number in store.version_numbers()]
+    return bool(identities.ids_of(name, versions)) or any(name in _names_in(event) for event in store.history())

@@ -17,7 +17,7 @@ from triphase.app.model import Model
 from triphase.app.plan import LessonSettings, Plan
 from triphase.app.predictor import inference_parts
 from triphase.app.scan import Watch
-from triphase.app.store.files import Version
+from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.errors import CannotWrite
 

@@ -67,7 +67,7 @@ def _drop_class(model: Model, name: str) -> None:
     model.pending = {id_: number[label] for id_, label in model.pending.items() if label != dropped}
     model.held_out &= model.taught.keys()
     if model.memory is not None:
-        model.memory.forget(dropped)
+        model.memory.drop_class(dropped)
     model.learner.drop_class(dropped)
     moments = tuple(ood.drop_class(m, dropped) for m in model.calibration.moments)
     model.calibration = replace(model.calibration, moments=moments)

@@ -5,7 +5,6 @@ Progress is reported as events, {"event": ...}, which a terminal or a page can d
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,8 +41,8 @@ def teach(
     `options` are those that were asked for; they make a new model, and must agree with one that is there.
     """
     started, settings, context = time.perf_counter(), settings or LessonSettings(), context or Context()
-    store = Store(path)
-    with _no_empty_folder(path), store.lock(), context.reuse_latents():
+    store, new = Store(path), not path.exists()
+    with store.lock(), _no_empty_folder(store, new), context.reuse_latents():
         plan = plan_lesson(store, photos, options, settings, watch, context)
         if len(plan.photos) == 0:
             return report_nothing(store, plan, settings, started)
@@ -115,11 +114,10 @@ def _tick(checkpoint: LessonCheckpoint, watch: Watch) -> Tick:
 
 
 @contextmanager
-def _no_empty_folder(path: Path) -> Iterator[None]:
+def _no_empty_folder(store: Store, new: bool) -> Iterator[None]:
     """A lesson that is refused leaves no folder behind where there was none."""
-    new = not path.exists()
     try:
         yield
     finally:
-        if new and [file.name for file in path.glob("*")] == ["LOCK"]:
-            shutil.rmtree(path, ignore_errors=True)  # where open files cannot be deleted, LOCK stays
+        if new:
+            store.remove_if_empty()

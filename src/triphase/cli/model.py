@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from triphase.app import manage
-from triphase.app.store.files import Version
+from triphase.app.store.schema import Version
 from triphase.cli.arguments import JSON, ModelFolder, SkipBad
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live

@@ -112,7 +112,7 @@ class BiC:
             self.pair, loss = self._stage_2(batches, recipe, seen, new)
             self.corrected, loop.epoch = new, 1  # done, if this is saved
             tick(Step("stage 2", self.stage2_epochs, self.stage2_epochs, 1, 1, loss, 0.0))
-        memory.release(self._n_val(seen))
+        memory.release_held_out(self._n_val(seen))
         self.known, self.teacher = seen, None
         loop.finish()
 

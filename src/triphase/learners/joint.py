@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from triphase.context import Context
 from triphase.data.batches import Batches
-from triphase.data.images import Images
+from triphase.data.images import Images, concatenate
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
-from triphase.data.streams import Experience, concatenate
+from triphase.data.streams import Experience
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import (
     TrainingLoop,

@@ -61,16 +61,17 @@ def verify_checksum(blob: bytes, file: Path) -> dict[str, Any]:
     """A document whose checksum is right; ValueError, KeyError or TypeError if it is not."""
     document = json.loads(blob)
     if not isinstance(document, dict):
-        raise TypeError("not a document")
-    if document.get("format", FORMAT) > FORMAT:
-        found = document["format"]
+        raise TypeError("it is no document")
+    found = document.get("format", FORMAT)
+    if type(found) is not int:
+        raise TypeError("its format is no number")
+    if found > FORMAT:
         raise Mismatch(
             f"{file} was written by a newer triphase (format {found}, this one reads {FORMAT}); upgrade."
         )
     if document.pop("checksum") != _checksum(document):
         raise ValueError("its checksum does not match")
-    if document.get("format", FORMAT) < FORMAT:
-        found = document["format"]
+    if found < FORMAT:
         raise Mismatch(
             f"{file} was written by an older triphase (format {found}, this one reads {FORMAT}): teach a new model "
             "from the photos, or use that version."

@@ -1,8 +1,8 @@
-"""The files of a model directory, each written in one instant and read with its checksum.
+"""The files of a model directory, each written in one instant, and verified when it is read.
 
 CURRENT                       the version in use, the highest number ever given, the event that led here
-versions/000007.json          a version: its parent, what is known about it, the digests of its parts
-parts/<digest>.safetensors    one top-level entry of a state, shared by all versions in which it is the same
+versions/000007.json          a version: its parent, what is known about it, the SHA-256 of its parts
+parts/<sha256>.safetensors    one top-level entry of a state, shared by all versions in which it is the same
 history.jsonl                 what happened, one event per line
 work/                         what an interrupted lesson leaves behind
 LOCK                          held by whoever writes
@@ -10,56 +10,29 @@ LOCK                          held by whoever writes
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from triphase import state as files
 from triphase.app.store.checksums import FORMAT, sha256, verify_checksum, with_checksum
+from triphase.app.store.history import History
+from triphase.app.store.lock import WriterLock
+from triphase.app.store.schema import Current, Document, LessonMark, Part, Version, validate
 from triphase.errors import BadData, CorruptState, Mismatch, TriphaseError
 
 MODEL_FILES = ("CURRENT", "LOCK", "history.jsonl", "parts", "versions", "work")
-Info = dict[str, Any]
-Event = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One top-level entry of a state: the digest of its content, and the size of its file."""
-
-    sha256: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Version:
-    """A published model: where it comes from, what the publisher said about it, and what it consists of."""
-
-    number: int
-    parent: int | None
-    created: str
-    info: Info
-    parts: dict[str, Part]
-
-
-@dataclass(frozen=True)
-class Current:
-    """What CURRENT says."""
-
-    version: int  # 0 before the first one is published
-    highest: int
-    event: Event | None
+D = TypeVar("D", bound=Document)
 
 
 class Directory:
-    """Reads and writes the files; what they mean to each other is the store's business."""
+    """Reads and writes the files; the store decides when."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lock = WriterLock(path)
+        self.history = History(path / "history.jsonl", self.lock)
 
     def check_location(self) -> None:
         """Refuse to write where that could touch what is not ours."""
@@ -78,93 +51,61 @@ class Directory:
         if foreign and "CURRENT" not in found:
             raise BadData(f"{self.path} is not a model, it holds {foreign[0]!r}: give a model or a new folder.")
 
-    def lock_owner(self) -> str:
-        """Who has the lock, as far as is known."""
-        with suppress(OSError, ValueError):
-            text = (self.path / "LOCK").read_text(encoding="utf-8").strip()
-            if text.isprintable() and text:
-                return text
-        return "Another process"
-
     # Reading
 
     def version_numbers(self) -> list[int]:
         """The versions that are kept, ascending; those that were undone are among them until pruned."""
-        found = (
-            re.fullmatch(r"(\d{6,})\.json", file.name, re.ASCII) for file in (self.path / "versions").glob("*")
+        names = (file.name for file in (self.path / "versions").glob("*"))
+        return sorted(
+            int(match[1]) for name in names if (match := re.fullmatch(r"(\d{6,16})\.json", name, re.ASCII))
         )
-        return sorted(int(match[1]) for match in found if match)
 
     def read_current(self) -> Current | None:
         """What CURRENT says, or None where nothing was ever published."""
         file = self.path / "CURRENT"
-        document = self._read(file)
-        if document is None:
-            if self.version_numbers():
-                raise self._damaged(file)
-            return None
-        try:
-            current = Current(int(document["version"]), int(document["highest"]), document["event"])
-            if current.event is not None:
-                event_key(current.event)
-            return current
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._damaged(file) from error
+        current = self._read(file, Current)
+        if current is None and self.version_numbers():
+            raise self._damaged(file)
+        return current
 
     def read_version(self, number: int) -> Version:
         """A version that is kept."""
         file = self._version_file(number)
-        document = self._read(file)
-        try:
-            if document is None:
-                raise ValueError("missing")
-            parts = {name: Part(part["sha256"], part["bytes"]) for name, part in document.pop("parts").items()}
-            version = Version(parts=parts, **document)
-            if version.number != number or not (version.parent is None or 0 < version.parent < number):
-                raise ValueError("another version")
-            if not all(re.fullmatch("[0-9a-f]{64}", part.sha256) for part in parts.values()):
-                raise ValueError("a digest is none")
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._damaged(file) from error
+        version = self._read(file, Version)
+        if version is None:
+            raise self._damaged(file)
+        if version.number != number:
+            raise self._damaged(file, f"it is version {version.number}")
         return version
 
     def read_part(self, digest: str) -> Any:
-        """One entry of a state."""
+        """One entry of a state, with its checksum verified."""
         file = self._part_file(digest)
+        remedy = "or go back to the version before with `triphase undo`"
         try:
-            value = files.load(file)["part"]
+            if not stat.S_ISREG(file.lstat().st_mode):
+                raise self._damaged(file, remedy=remedy)
+            value = files.load(file, verify=False)["part"]
             intact = sha256(value) == digest
         except (Mismatch, MemoryError):
             raise
         except Exception as error:  # whatever a damaged file provokes
-            raise self._damaged(file, "or go back to the version before with `triphase undo`") from error
+            raise self._damaged(file, remedy=remedy) from error
         if not intact:
-            raise self._damaged(file, "or go back to the version before with `triphase undo`")
+            raise self._damaged(file, remedy=remedy)
         return value
 
-    def read_history(self) -> list[Event]:
-        """The events in the history; a line that is torn or damaged is left out."""
-        file = self.path / "history.jsonl"
-        events: list[Event] = []
-        for line in _read_lines(file):
-            with suppress(KeyError, RecursionError, TypeError, ValueError):
-                event = verify_checksum(line, file)
-                event_key(event)
-                events.append(event)
-        return events
+    def read_lesson(self) -> LessonMark | None:
+        """To which lesson the checkpoint in work/ belongs, or None where there is none."""
+        return self._read(self.path / "work" / "lesson.json", LessonMark)
 
-    def pending_event(self) -> Event | None:
-        """The event of CURRENT, if its writer died before it was in the history."""
-        current = self.read_current()  # before the history is read: it may be brought there meanwhile
-        if current is None or current.event is None:
-            return None
-        recorded = event_key(current.event) in map(event_key, self.read_history())
-        return None if recorded else current.event
-
-    def _read(self, file: Path) -> dict[str, Any] | None:
-        """A document whose checksum was verified, without the checksum, or None where there is no such file."""
+    def _read(self, file: Path, kind: type[D]) -> D | None:
+        """A document whose checksum and content are valid, or None where there is no such file."""
         try:
-            document = verify_checksum(file.read_bytes(), file)
+            document = verify_checksum(files.read_file(file, follow_links=False), file)
+            if document.pop("format") != FORMAT:
+                raise ValueError("it says nothing about its format")
+            return validate(kind, document)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -172,13 +113,18 @@ class Directory:
         except Mismatch:
             raise
         except (KeyError, RecursionError, TypeError, ValueError) as error:
-            raise self._damaged(file) from error
-        document.pop("format", None)
-        return document
+            detail = "" if isinstance(error, CorruptState | KeyError | RecursionError) else str(error)
+            raise self._damaged(file, detail) from error
 
-    def _damaged(self, file: Path, remedy: str = "") -> CorruptState:
-        what = "damaged" if file.exists() else "missing"
-        return CorruptState(f"{file} is {what}; restore it from a copy of {self.path}{remedy and ', '}{remedy}.")
+    def _damaged(self, file: Path, detail: str = "", remedy: str = "") -> CorruptState:
+        try:
+            what = "damaged" if stat.S_ISREG(file.lstat().st_mode) else "not a regular file"
+        except OSError:
+            what = "missing"
+        detail = f" ({detail})" if detail and what == "damaged" else ""
+        return CorruptState(
+            f"{file} is {what}{detail}; restore it from a copy of {self.path}{remedy and ', '}{remedy}."
+        )
 
     def _version_file(self, number: int) -> Path:
         return self.path / "versions" / f"{number:06d}.json"
@@ -186,85 +132,70 @@ class Directory:
     def _part_file(self, digest: str) -> Path:
         return self.path / "parts" / f"{digest}.safetensors"
 
-    # Writing
+    # Writing, with the lock held
 
     def write_current(self, current: Current) -> None:
         """Replace CURRENT in one instant."""
-        files.write(self.path / "CURRENT", with_checksum({"format": FORMAT, **asdict(current)}) + b"\n")
+        self._write(self.path / "CURRENT", current)
 
     def write_version(self, version: Version) -> None:
         """Write the file of a version whose parts are written already."""
-        document = {"format": FORMAT, **asdict(version)}
-        files.write(self._version_file(version.number), with_checksum(document, indent=1) + b"\n")
+        self._write(self._version_file(version.number), version, indent=1)
+
+    def write_lesson(self, mark: LessonMark) -> None:
+        """Say to which lesson the checkpoint in work/ belongs."""
+        self._write(self.path / "work" / "lesson.json", mark)
 
     def write_part(self, value: Any) -> Part:
-        """Write what is not there yet, and believe only what can be read back."""
+        """Write an entry of a state that is not there yet, and read it back."""
         digest = sha256(value)
         file = self._part_file(digest)
         try:
             self.read_part(digest)
         except TriphaseError:
-            files.save(file, {"part": value})
+            self._replace(file, files.to_bytes({"part": value}))
             self.read_part(digest)
-        return Part(digest, file.stat().st_size)
-
-    def append_pending_event(self) -> None:
-        """Append the event of CURRENT to the history, if it is not there yet."""
-        file = self.path / "history.jsonl"
-        torn = any(_read_lines(file)[-1:])  # its writer died in the middle of a line
-        event = self.pending_event()
-        if event is None:
-            return
-        try:
-            with open(file, "ab") as stream:
-                stream.write(b"\n" * torn + with_checksum(event) + b"\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise files.cannot_write(file, error) from error
-
-    def write_history(self, events: Iterable[Event]) -> None:
-        """Replace the whole of it."""
-        files.write(self.path / "history.jsonl", b"".join(with_checksum(event) + b"\n" for event in events))
+        return Part(sha256=digest, bytes=file.stat().st_size)
 
     def remove_version(self, number: int) -> None:
         """Remove the file of a version; its parts stay until garbage is collected."""
-        _remove(self._version_file(number))
+        self._remove(self._version_file(number))
 
     def collect_garbage(self) -> None:
-        """Remove temporary files, and the parts that no version names."""
+        """Remove temporary files, versions that never came into use, and parts that no version names."""
         for folder in (self.path, self.path / "versions", self.path / "parts"):
             for file in folder.glob(".*.tmp"):
-                _remove(file)
+                self._remove(file)
         try:
-            current, numbers = self.read_current(), self.version_numbers()
-            in_use = {current.version} if current is not None and current.version else set()
-            versions = [self.read_version(number) for number in in_use.union(numbers)]
+            current = self.read_current()
+            if current is None:
+                return
+            used = {event["version"] for event in self.history.verified(current.event)}
+            for number in self.version_numbers():
+                if number > current.highest and number not in used:  # its publisher died before CURRENT named it
+                    self.remove_version(number)
+            numbers = {*self.version_numbers(), *([current.version] if current.version else [])}
+            versions = [self.read_version(number) for number in numbers]
         except (CorruptState, Mismatch):
             return  # a version that is lost or cannot be read, and may be restored, may need any part
         needed = {self._part_file(part.sha256) for version in versions for part in version.parts.values()}
         for file in (self.path / "parts").glob("*.safetensors"):
             if file not in needed:
-                _remove(file)
+                self._remove(file)
 
+    def _write(self, file: Path, document: Document, indent: int | None = None) -> None:
+        self._replace(file, with_checksum({"format": FORMAT, **document.model_dump()}, indent) + b"\n")
 
-def _read_lines(file: Path) -> list[bytes]:
-    try:
-        return file.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise CorruptState(f"{file} cannot be read ({error.strerror}); check its permissions.") from error
+    def _replace(self, file: Path, blob: bytes) -> None:
+        self.lock.check()
+        if file.parent != self.path:
+            files.make_directory(file.parent, parents=False)
+        files.write(file, blob, make_parents=False)
 
-
-def event_key(event: Event) -> tuple[Any, Any]:
-    """What identifies an event, before and after the history was rewritten."""
-    return event["version"], event["time"]
-
-
-def _remove(file: Path) -> None:
-    """Remove a file, or a link but not what it points to."""
-    try:
-        file.unlink(missing_ok=True)
-    except OSError as error:
-        raise files.cannot_write(file, error) from error
+    def _remove(self, file: Path) -> None:
+        """Remove a file, or a link but not what it points to."""
+        self.lock.check()
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise files.cannot_write(file, error) from error

@@ -1,53 +1,64 @@
 """The versions of a model: they never change, one is in use, and one writer works at a time.
 
 A version is written from below (parts, then the version, then CURRENT) and removed from above, each file in one
-instant, so what CURRENT names is complete at any moment and readers never wait. Everything carries a checksum.
+instant, so what CURRENT names is complete at any moment and readers never wait.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from triphase import state as files
+from triphase.app.store import identities
 from triphase.app.store.checksums import json_copy
-from triphase.app.store.files import Current, Directory, Event, Info, Part, Version
-from triphase.directory_lock import locked
-from triphase.errors import BadData, Busy, CannotWrite, CorruptState, InvalidValue, TriphaseError
+from triphase.app.store.files import Directory
+from triphase.app.store.history import Event
+from triphase.app.store.schema import Current, Document, LessonMark, Part, Version, validate, validate_event
+from triphase.errors import (
+    BadData,
+    CannotWrite,
+    CorruptState,
+    InvalidValue,
+    LockLost,
+    Mismatch,
+    TriphaseError,
+    TriphaseWarning,
+)
 from triphase.printable import printable
 from triphase.state import State
 
-Transform = Callable[[State, Info], tuple[Mapping[str, Any], Mapping[str, Any]] | None]
+D = TypeVar("D", bound=Document)
 
 
 class Store:
     """The versions of one model in a directory.
 
     >>> import tempfile, torch
+    >>> memory = {"samples": 0, "capacity": 0, "bytes": 0, "exemplars": 0}
+    >>> info = {"classes": ["cat"], "counts": [{"taught": 9, "stored": 0, "exemplars": 0}]}
+    >>> info |= {"backbone": "small_cnn", "image_size": 32, "learner": "slda", "replay": "none"}
+    >>> info |= {"lessons": 1, "memory": memory, "taught": 9, "unknown": True}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = Store(Path(folder) / "my-model")
-    ...     _ = store.publish({"head": torch.zeros(1)}, {"classes": ["cat"]}, {"event": "taught"})
-    ...     _ = store.publish({"head": torch.ones(1)}, {"classes": ["cat", "dog"]}, {"event": "taught"})
+    ...     _ = store.publish({"head": torch.zeros(1)}, info, {"event": "saved"})
+    ...     _ = store.publish({"head": torch.ones(1)}, info | {"lessons": 2}, {"event": "saved"})
     ...     _ = store.undo()
     ...     state, version = store.load()
     ...     [event["event"] for event in store.history()]
-    ['taught', 'taught', 'undone']
-    >>> state["head"], version.number, version.info
-    (tensor([0.]), 1, {'classes': ['cat']})
+    ['saved', 'saved', 'undone']
+    >>> state["head"], version.number, version.info["lessons"]
+    (tensor([0.]), 1, 1)
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.directory = Directory(self.path)
-        self._owner: int | None = None  # the thread that holds the lock through this object
 
     @property
     def exists(self) -> bool:
@@ -89,23 +100,26 @@ class Store:
     def load(self, number: int | None = None, *, parts: tuple[str, ...] = ("",)) -> tuple[State, Version]:
         """The state of a version (by default the one in use), bit for bit as it was published, or an error.
 
-        With `parts`, only the entries whose names begin with one of them.
+        With `parts`, only the entries whose names begin with one of them are read.
         """
         while True:
             version = self.version(number)
+            wanted = {name: part for name, part in version.parts.items() if name.startswith(parts)}
             try:
-                read = self.directory.read_part
-                wanted = {name: part for name, part in version.parts.items() if name.startswith(parts)}
-                return {name: read(part.sha256) for name, part in wanted.items()}, version
+                return {name: self.directory.read_part(part.sha256) for name, part in wanted.items()}, version
             except CorruptState:
                 if self.version(number) == version:  # else a writer has just removed or rewritten it
                     raise
 
     def history(self) -> list[Event]:
         """What happened to the model, oldest first; each event has a `version` (in use after it) and a `time`."""
-        pending = self.directory.pending_event()
-        events = [event for event in self.directory.read_history() if event != pending]
-        return events if pending is None else [*events, pending]
+        while True:
+            current = self.directory.read_current()
+            try:
+                return self.directory.history.read(current.event if current else None)
+            except CorruptState:
+                if self.directory.read_current() == current:  # else a writer has just begun the next line
+                    raise
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -113,23 +127,18 @@ class Store:
 
         Everything that writes takes the lock by itself; inside this block it is held from one call to the next.
         """
-        if self._owner == threading.get_ident():
+        if self.directory.lock.is_mine:
             yield
             return
         self.directory.check_location()
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(locked(self.path))
-            except Busy as error:
-                raise Busy(
-                    f"{self.directory.lock_owner()} is at work in {self.path}; wait until it is done."
-                ) from error
-            with suppress(OSError):  # only a courtesy to whoever finds the lock taken
-                (self.path / "LOCK").write_text(f"Process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
-            self._owner = threading.get_ident()
-            stack.callback(setattr, self, "_owner", None)
+        with self.directory.lock.acquire():
             self.directory.collect_garbage()
+            self._warn_of_damaged_history()
             yield
+
+    def check_lock(self) -> None:
+        """Raise LockLost if the directory was moved, deleted or unlocked since it was locked."""
+        self.directory.lock.check()
 
     def publish(
         self,
@@ -138,22 +147,33 @@ class Store:
         event: Mapping[str, Any],
         *,
         replace_current: bool = False,
+        renamed: tuple[str, str] | None = None,
     ) -> Version:
         """Make a state the version in use, as the child of the one before; `event` goes into the history.
 
         `replace_current` makes it the child of the parent of the one before, which `undo` then passes over.
+        `renamed` is the old and the new name of a class that is the same as before.
         """
         info, event = json_copy(info), json_copy(event)
         with self.lock():
-            before = self.directory.read_current()
-            if before is None:
-                before = Current(0, 0, None)
-                self.directory.write_current(before)  # from here on, versions without CURRENT mean damage
-            number = max([before.highest, *self.version_numbers()]) + 1
-            parent = self.version().parent if replace_current else before.version or None
-            version = Version(number, parent, _now(), info, self._write_parts(state))
+            before, current = self.current(), self.directory.read_current()
+            number = max([current.highest if current else 0, *self.version_numbers()]) + 1
+            known = before.identities if before else {}
+            document = {
+                "number": number,
+                "parent": None if before is None else before.parent if replace_current else before.number,
+                "created": _now(),
+                "info": info,
+                "identities": identities.inherited(info.get("classes", []), known, number, renamed),
+                "parts": {},
+            }
+            version = checked(Version, document)
+            checked_event(event, number)
+            if current is None:  # from here on, versions without CURRENT mean damage
+                self.directory.write_current(Current(version=0, highest=0, event=None))
+            version = version.model_copy(update={"parts": self.write_parts(state)})
             self.directory.write_version(version)
-            self._set_current(number, event)
+            self.set_current(number, event)
         return version
 
     def undo_hint(self) -> str:
@@ -175,7 +195,7 @@ class Store:
                     f"is no longer kept: cannot undo. Keep more versions with --keep."
                 )
             parent = self.load(version.parent)[1]  # all of it: a damaged version must not come into use
-            self._set_current(parent.number, {"event": "undone", "undid": version.number})
+            self.set_current(parent.number, {"event": "undone", "undid": version.number})
         return parent
 
     def prune(self, keep: int) -> list[int]:
@@ -191,47 +211,26 @@ class Store:
                 version = self.directory.read_version(version.parent)
                 kept.append(version.number)
             gone = [number for number in numbers if number not in kept]
-            self._remove_versions(gone)
+            for number in gone:
+                self.directory.remove_version(number)
             self.directory.collect_garbage()
         return gone
 
-    def rewrite(
-        self,
-        transform: Transform,
-        events: Callable[[Event], Event],
-        event: Mapping[str, Any],
-    ) -> Version:
-        """Change every version that is kept, and every event of the past; of what was there before nothing stays.
+    # Lessons that were interrupted
 
-        A version of which `transform` leaves nothing (None) is removed; not so the one in use. Both functions must
-        give back unchanged what they have changed already: after a crash, the same call again finishes the work.
-        The version in use is changed last: once it is, only removing remains, which any writer does. An interrupted
-        lesson in `work` goes, too.
-        """
-        event = json_copy(event)
-        self.version()
+    def read_lesson(self) -> LessonMark | None:
+        """To which lesson the checkpoint in `work` belongs, or None where there is none."""
+        return self.directory.read_lesson()
+
+    def write_lesson(self, mark: LessonMark) -> None:
+        """Say to which lesson the checkpoint in `work` belongs."""
         with self.lock():
-            state, in_use = self.load()
-            result = transform(state, json_copy(in_use.info))
-            if result is None:
-                raise InvalidValue(f"Nothing would be left of version {in_use.number}, which is in use.")
-            others = [number for number in self.version_numbers() if number != in_use.number]
-            for number in others:
-                self.load(number)  # all of them, before any is changed: a damaged one must be restored first
-            self.directory.append_pending_event()
-            for number in others:
-                state, version = self.load(number)
-                self._rewrite_version(version, transform(state, json_copy(version.info)))
-            self._rewrite_history(events)
-            self.discard_work()
-            version = self._rewrite_version(in_use, result)
-            self._set_current(in_use.number, event)
-            self.directory.collect_garbage()
-        return version
+            self.directory.write_lesson(mark)
 
     def discard_work(self) -> None:
         """Remove what a lesson kept in `work`."""
         with self.lock():
+            self.check_lock()
             try:
                 shutil.rmtree(self.work)
             except FileNotFoundError:
@@ -239,18 +238,29 @@ class Store:
             except OSError as error:
                 raise files.cannot_write(self.work, error) from error
 
+    def remove_if_empty(self) -> None:
+        """Remove the directory, with the lock held, if a command that was refused has left nothing but the lock."""
+        with suppress(LockLost):
+            self.check_lock()
+            if [file.name for file in self.path.iterdir()] == ["LOCK"]:
+                shutil.rmtree(self.path, ignore_errors=True)  # where open files cannot be deleted, LOCK stays
+
     # Writing, with the lock held
 
-    def _set_current(self, number: int, event: Event) -> None:
+    def set_current(self, number: int, event: Mapping[str, Any]) -> None:
         """Let CURRENT name a version, together with the event that explains it."""
-        self.directory.append_pending_event()
         before = self.directory.read_current()
-        highest = max(number, before.highest if before else 0)
-        self.directory.write_current(Current(number, highest, {**event, "version": number, "time": _now()}))
-        with suppress(CannotWrite):  # the deed is done, and CURRENT keeps its event until the history can take it
-            self.directory.append_pending_event()
+        assert before is not None, "CURRENT is written before the first version"
+        self.directory.history.append(before.event)
+        newest = checked_event(event, number)
+        highest = max(number, before.highest)
+        self.directory.write_current(Current(version=number, highest=highest, event=newest))
+        with suppress(
+            CannotWrite
+        ):  # the version is in use, and CURRENT keeps its event until the history can take it
+            self.directory.history.append(newest)
 
-    def _write_parts(self, state: Mapping[str, Any]) -> dict[str, Part]:
+    def write_parts(self, state: Mapping[str, Any]) -> dict[str, Part]:
         """All of a state, or nothing."""
         try:
             return {str(name): self.directory.write_part(value) for name, value in state.items()}
@@ -259,36 +269,30 @@ class Store:
                 self.directory.collect_garbage()
             raise
 
-    def _remove_versions(self, numbers: Sequence[int]) -> None:
-        """Remove versions, ascending; their numbers are never used again."""
-        current = self.directory.read_current()
-        if numbers and current is not None and numbers[-1] > current.highest:  # a publisher died too early
-            self.directory.write_current(replace(current, highest=numbers[-1]))
-        for number in numbers:
-            self.directory.remove_version(number)
+    def _warn_of_damaged_history(self) -> None:
+        """A damaged line keeps nobody from teaching; `history` and `forget --everywhere` refuse it."""
+        newest = None
+        with suppress(CorruptState, Mismatch):  # of CURRENT, which whoever needs it reports
+            current = self.directory.read_current()
+            newest = current.event if current else None
+        if damage := self.directory.history.damage(newest):
+            warnings.warn(damage, TriphaseWarning, stacklevel=3)
 
-    def _rewrite_version(
-        self, version: Version, result: tuple[Mapping[str, Any], Mapping[str, Any]] | None
-    ) -> Version:
-        if result is None:
-            self._remove_versions([version.number])
-            return version
-        state, info = result
-        changed = replace(version, info=json_copy(info), parts=self._write_parts(state))
-        if changed != version:
-            self.directory.write_version(changed)
-        return changed
 
-    def _rewrite_history(self, events: Callable[[Event], Event]) -> None:
-        """Change the events of the past, and the last one also in CURRENT."""
+def checked(kind: type[D], document: Mapping[str, Any]) -> D:
+    """A document that may be written; InvalidValue with the first thing that is wrong in it."""
+    try:
+        return validate(kind, document)
+    except ValueError as error:
+        raise InvalidValue(f"This model cannot be published ({error}); nothing was changed.") from error
 
-        def changed(event: Event) -> Event:
-            return {**json_copy(events(event)), "version": event["version"], "time": event["time"]}
 
-        self.directory.write_history(map(changed, self.directory.read_history()))
-        current = self.directory.read_current()
-        if current is not None and current.event is not None:
-            self.directory.write_current(replace(current, event=changed(current.event)))
+def checked_event(event: Mapping[str, Any], number: int) -> Event:
+    """An event that may be recorded for a version, with the time of now."""
+    try:
+        return validate_event({**event, "version": number, "time": _now()})
+    except ValueError as error:
+        raise InvalidValue(f"This event cannot be recorded ({error}); nothing was changed.") from error
 
 
 def _now() -> str:

@@ -1,0 +1,151 @@
+"""The lock of a model directory: one writer, who notices when the directory is taken away."""
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store_helpers import FORGOT, fill, info, model, same, taught, without_cat, without_name
+from triphase.app.store.rewriting import rewrite
+from triphase.app.store.schema import LessonMark
+from triphase.app.store.versions import Store
+from triphase.checkpoint import Checkpoint
+from triphase.errors import BadData, Busy, LockLost, TriphaseError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """What fsync is for shows only where the power fails; the order of the calls is checked by dying at each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+def test_second_writer_is_told_who_is_at_work(tmp_path: Path) -> None:
+    store, other = fill(tmp_path, 1), Store(tmp_path)
+    with store.lock():
+        store.publish(model(2), info(2), taught(2))  # whoever has the lock is not kept out by it
+        for deed in (
+            lambda: other.publish(model(3), info(3), taught(3)),
+            other.undo,
+            lambda: other.prune(1),
+            other.discard_work,
+        ):
+            with pytest.raises(Busy, match=f"Process {os.getpid()} on .* is at work in .*; wait until it is done"):
+                deed()
+        (tmp_path / "LOCK").write_bytes(b"\xff\x00")
+        with pytest.raises(Busy, match="Another process is at work"):
+            other.undo()
+        assert same(other.load()[0], model(2))
+    assert other.undo().number == 1
+
+
+def test_lock_is_not_shared_between_threads(tmp_path: Path) -> None:
+    store = fill(tmp_path, 1)
+    refused = []
+
+    def publish() -> None:
+        try:
+            store.publish(model(2), info(2), taught(2))
+        except Busy as error:
+            refused.append(error)
+
+    with store.lock():
+        thread = threading.Thread(target=publish)
+        thread.start()
+        thread.join()
+    assert len(refused) == 1 and store.version_numbers() == [1]
+
+
+def test_lock_is_free_after_an_error(tmp_path: Path) -> None:
+    store = fill(tmp_path, 1)
+    with pytest.raises(ZeroDivisionError), store.lock():
+        raise ZeroDivisionError
+    with Store(tmp_path).lock():
+        pass
+
+
+# A directory that is taken away from its writer
+
+
+def move(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+
+
+def replace_by_a_copy(path: Path) -> None:
+    shutil.copytree(path, path.with_name("copy"))
+    move(path)
+    path.with_name("copy").rename(path)
+
+
+def remove_lock(path: Path) -> None:
+    (path / "LOCK").unlink()
+
+
+def replace_lock(path: Path) -> None:
+    remove_lock(path)
+    (path / "LOCK").touch()
+
+
+THEFTS: list[Callable[[Path], None]] = [move, shutil.rmtree, remove_lock, replace_lock, replace_by_a_copy]
+WRITES: dict[str, Callable[[Store], object]] = {
+    "publish": lambda store: store.publish(model(3), info(3), taught(3)),
+    "undo": lambda store: store.undo(),
+    "prune": lambda store: store.prune(1),
+    "rewrite": lambda store: rewrite(store, without_cat, without_name, FORGOT),
+    "discard work": lambda store: store.discard_work(),
+    "write lesson": lambda store: store.write_lesson(LessonMark(lesson="0" * 64, parent=2, threads=1)),
+    "save checkpoint": lambda store: Checkpoint(store.work / "state", store.check_lock).save({"a": 1}),
+}
+
+
+def everything(folder: Path) -> dict[str, bytes | None]:
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("theft", THEFTS, ids=lambda theft: theft.__name__)
+def test_a_writer_that_lost_its_directory_writes_nothing(
+    tmp_path: Path, theft: Callable[[Path], None], write: str
+) -> None:
+    store = fill(tmp_path / "m", 2)
+    (store.work / "state").mkdir(parents=True)
+    with store.lock():
+        theft(store.path)
+        before = everything(tmp_path)
+        with pytest.raises(TriphaseError) as refused:
+            WRITES[write](store)
+        store.remove_if_empty()
+    assert everything(tmp_path) == before
+    assert isinstance(refused.value, LockLost) or (theft, write) in {
+        (t, w) for t in (move, shutil.rmtree) for w in ("undo", "prune", "rewrite")
+    }, "these read the model before they write, and find none"
+
+
+def test_a_lost_lock_is_explained(tmp_path: Path) -> None:
+    store = fill(tmp_path, 1)
+    with store.lock():
+        remove_lock(tmp_path)
+        with pytest.raises(
+            LockLost, match="was moved, deleted or unlocked while .*: nothing more is written. Bring"
+        ):
+            store.publish(model(2), info(2), taught(2))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_a_lock_that_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    store = fill(tmp_path, 1)
+    (tmp_path / "LOCK").unlink()
+    (os.mkfifo if kind == "fifo" else os.mkdir)(tmp_path / "LOCK")
+    with pytest.raises(BadData, match="LOCK is not a regular file; remove it"):
+        store.undo()
+
+
+def test_what_was_refused_at_once_leaves_no_directory(tmp_path: Path) -> None:
+    store = Store(tmp_path / "m")
+    with store.lock():
+        store.remove_if_empty()
+    assert not store.path.exists()
