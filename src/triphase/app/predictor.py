@@ -54,6 +54,7 @@ class Predictor:
             self._llf.load_state_dict(parts["inference_llf"])
             self._llf.eval().requires_grad_(False)
             self._ensemble = load_ensemble(_joined(parts), network.csf)
+            self._check()
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise CorruptState(f"The parts of this model do not belong together ({error!r}).") from error
 
@@ -62,6 +63,12 @@ class Predictor:
         """The predictor of the version in use in a model directory."""
         parts, _ = Store(path).load(parts=PARTS)
         return cls(parts)
+
+    def _check(self) -> None:
+        """Refuse parts of different models: a blank image must get one probability for each class."""
+        probabilities, _ = self(torch.zeros(1, 3, self.size, self.size, dtype=torch.uint8))
+        if probabilities.shape != (1, len(self.names)) or not bool(probabilities.isfinite().all()):
+            raise ValueError(f"{probabilities.shape[1]} scores for {len(self.names)} classes")
 
     @torch.inference_mode()
     def __call__(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
