@@ -398,4 +398,4 @@ def test_epoch_without_steps_does_not_touch_the_schedule() -> None:
     loop.begin("III")
     loop.optimizer(model, Recipe(lr_schedule="patience"))
     assert list(loop.steps(1, 0)) == []
-    assert loop.best == float("inf")
+    assert loop.best_ce == float("inf")

@@ -196,8 +196,8 @@ class TPC:
         sigma = self.model.head.weight.detach().std(1, correction=0)
         return {"peak_sigma_over_s": float(sigma.max() / self.s)}
 
-    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
-        """Scores over the classes seen so far; f is for learners with a closed form (see Teachable)."""
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores over the classes seen so far."""
         return predict(self.model, z, self.known if self.predict_over == "seen" else range(self.model.n_classes))
 
     def drop_class(self, label: int) -> None:
