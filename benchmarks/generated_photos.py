@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-FIRST = {"apple": 30, "brick": 30, "cloth": 30}  # photos of the first lesson
+FIRST = {"apple": 36, "brick": 36, "cloth": 36}  # photos of the first lesson
 SECOND = {"apple": 6, "daisy": 8, "earth": 8}  # of the second one: two new classes, and more of an old one
 EVEN = {"apple": 12, "brick": 12, "cloth": 12}, {"daisy": 12, "earth": 12}  # lessons of about the same size
 NEAR_DUPLICATES = 5  # every fifth photo is nearly the same as the one before

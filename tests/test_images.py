@@ -48,7 +48,8 @@ def test_selecting_twice_is_selecting_once(data: st.DataObject) -> None:
     ("pixels", "n_labels", "words"),
     [
         (torch.zeros(3, 1, 2, 2, dtype=torch.uint8), 2, "one label for each image"),
-        (torch.full((1, 1, 2, 2), float("nan")), 1, "NaN"),
+        (torch.full((1, 1, 2, 2), float("nan")), 1, "NaN or infinite"),
+        (torch.full((1, 1, 2, 2), float("inf")), 1, "NaN or infinite"),
         (torch.zeros(1, 1, 2, 2), 1, "uint8"),
         (torch.zeros(1, 2, 2, dtype=torch.uint8), 1, "shape"),
     ],

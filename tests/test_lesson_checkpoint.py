@@ -12,10 +12,14 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
 
 from lessons import SMALL, World, assert_same_state, done, paint, triphase, versions
 from triphase.app import lesson_checkpoint
+from triphase.app.lesson_checkpoint import LessonCheckpoint
+from triphase.app.plan import LessonSettings
 from triphase.app.store.versions import Store
+from triphase.app.teach import teach
 from triphase.checkpoint import Checkpoint
 from triphase.cli import main
 
@@ -148,6 +152,25 @@ def test_a_lesson_that_was_killed_says_that_it_goes_on(world: World, nursery: Nu
     nursery.run("teach", world.base, world.two, deed="replaced", name="index.json", n=3)
     assert "A lesson was interrupted" in done("status", world.base).out
     assert "Continuing the lesson" in nursery.run("teach", world.base, world.two, "--force")
+
+
+def test_a_lesson_under_another_number_of_threads_starts_again_unless_the_command_sets_the_number(
+    world: World, nursery: Nursery, uninterrupted: Path
+) -> None:
+    nursery.run("teach", world.base, world.two, "--force", deed="replaced", name="index.json", n=3)
+    other = world.base.with_name("other")
+    shutil.copytree(world.base, other)
+    assert LessonCheckpoint.recorded_threads(other) == 1
+    try:
+        torch.set_num_threads(2)
+        notes = teach(other, world.two, settings=LessonSettings(force=True)).notes
+        assert any("ran with 1 threads" in note and "it was started again" in note for note in notes)
+        assert torch.get_num_threads() == 2, "a lesson leaves the process alone"
+        assert "An interrupted lesson was continued." in done("teach", world.base, world.two, "--force").out
+        assert torch.get_num_threads() == 1, "the command line goes on as the lesson was begun"
+    finally:
+        torch.set_num_threads(1)
+    assert_same_state(world.base, uninterrupted)
 
 
 # What runs in the other process
