@@ -137,6 +137,8 @@ def experiments() -> list[Experiment]:
         found.append(Experiment(f"teach {option}", [first, LESSONS[1], *ANSWERS[1:], *REMOVALS]))
     even = ["teach {model} {photos}/even1", "teach {model} {photos}/even2"]
     found.append(Experiment("teach even lessons", even))
+    jpeg = ["teach {model} {photos}/jpeg1", "teach {model} {photos}/jpeg2"]
+    found.append(Experiment("teach JPEG", jpeg))
     return found
 
 
