@@ -23,7 +23,7 @@ from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import subsample
 from triphase.data.streams import random_class_order
-from triphase.learners.anchored import CLOSED_FORM_WEIGHT, standardize
+from triphase.learners.anchored import CLOSED_FORM_WEIGHT, standardize_seen
 from triphase.models import build
 
 TEMPERATURES = torch.logspace(-1.5, 3, 90).tolist()
@@ -33,8 +33,8 @@ def scores(learner: Anchored, z: Tensor) -> dict[str, Tensor]:
     """What the members say, and their sum in both ways."""
     assert learner.score_stds is not None
     members = [torch.cat([m.logits(part) for part in z.split(200)]) for m in (learner.tpc, learner.closed_form)]
-    own = [standardize(said, learner.known) for said in members]
-    shared = [standardize(said, learner.known, s) for said, s in zip(members, learner.score_stds, strict=True)]
+    own = [standardize_seen(said, learner.known) for said in members]
+    shared = [standardize_seen(said, learner.known, s) for said, s in zip(members, learner.score_stds, strict=True)]
     found = {"TPC": members[0], "SLDA of every depth": members[1]}
     return found | {
         "own standard deviation": own[0] + CLOSED_FORM_WEIGHT * own[1],

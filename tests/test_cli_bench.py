@@ -70,7 +70,7 @@ def test_bench_run_goes_on_under_the_number_of_threads_that_it_was_begun_with(
         torch.set_num_threads(1)
 
 
-def test_bench_run_tells_people_what_it_measured(triphase: Call, tmp_path: Path) -> None:
+def test_bench_run_prints_accuracy_and_directory(triphase: Call, tmp_path: Path) -> None:
     command = ["bench", "run", "digits:2/3-2", "--learner", "finetune", "--epochs", "3", "--order", "2"]
     answer = triphase(*command, "--seed", "7")
     assert answer.status == 0

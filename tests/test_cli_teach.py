@@ -239,3 +239,9 @@ def test_the_terminal_shows_how_far_a_lesson_is() -> None:
     assert "32 of 64 photos" in str(progress.draw()) and str(progress.draw()).count("█") == 12
     progress.watch({"event": "step", "phase": "II", "epoch": 2, "epochs": 4, "step": 1, "steps": 1})
     assert "Phase II: learning all classes" in str(progress.draw()) and "epoch 2 of 4" in str(progress.draw())
+
+
+def test_a_backbone_without_weights_says_that_it_is_untrained(world: World, tmp_path: Path) -> None:
+    answer = done("teach", tmp_path / "new", world.one, *SMALL, "--json")
+    assert "small_cnn comes without pre-trained weights" in answer.err and answer.document()["published"]
+    assert "pre-trained" not in done("teach", tmp_path / "new", world.two, "--force").err, "said when it is made"

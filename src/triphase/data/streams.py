@@ -25,12 +25,13 @@ class Experience:
     images: Images
     held_out: Tensor | None = None  # (n_i,) bool: images to measure with, never trained on
     columns: dict[str, Tensor] = field(default_factory=dict)  # what else the memory keeps of each image
-    classes: tuple[int, ...] = field(init=False)
+    classes: tuple[int, ...] = field(init=False)  # E_i^y: those with training images
 
     def __post_init__(self) -> None:
         if len(self.images) == 0:
             raise BadData(f"Experience {self.index} has no images; drop it from the stream.")
-        object.__setattr__(self, "classes", tuple(self.images.labels.unique().tolist()))
+        y = self.images.labels if self.held_out is None else self.images.labels[~self.held_out]
+        object.__setattr__(self, "classes", tuple(y.unique().tolist()))
 
     @property
     def training(self) -> Images:

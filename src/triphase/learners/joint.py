@@ -60,7 +60,8 @@ class Joint:
             for block in ("llf", "csf"):
                 getattr(model, block).load_state_dict(self._initial[block])
             model.grow(max(seen) + 1)
-            torch.nn.init.zeros_(model.head.weight)
+            for parameter in model.head.parameters():  # weights, and the bias if there is one
+                torch.nn.init.zeros_(parameter)
         model.train()
         set_trainable(model, llf=recipe.trainable == "all" or not self.pretrained, csf=True)
         batches = Batches(model, self._everything(experience), None, recipe, seed=self.seed, context=self.context)

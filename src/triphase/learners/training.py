@@ -6,12 +6,13 @@ what was done: `begin` is False for finished sections, and `steps` starts where 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from triphase.context import Context
 from triphase.data.memory import Memory
@@ -205,15 +206,6 @@ def zero_unknown_rows_(model: SplitClassifier, known: Collection[int]) -> None:
     model.head.weight[outside(frozenset(known), model.head.weight.T)[0]] = 0
 
 
-def check_memory(memory: Memory | None, recipe: Recipe, n_classes: int) -> None:
-    """Refuse, before anything is learned, a memory that is too small or whose latents would grow stale."""
-    if memory is None:
-        return
-    memory.check_room(n_classes)
-    if memory.store == "latent" and recipe.trainable == "all":
-        raise InvalidValue("Stored latents belong to one llf: train csf only, or store raw images.")
-
-
 def set_trainable(model: SplitClassifier, *, llf: bool, csf: bool) -> None:
     """Unfreeze the blocks below the head that learn, and freeze the others."""
     blocks: tuple[tuple[Literal["llf", "csf"], bool], ...] = (("llf", llf), ("csf", csf))
@@ -237,6 +229,20 @@ def load_blocks(model: SplitClassifier, state: dict[str, Any]) -> None:
             getattr(model, block).load_state_dict(state[block])
         except RuntimeError as error:
             raise CorruptState(f"The saved {block} does not fit this network: {error}") from error
+
+
+def copy_teacher(model: SplitClassifier) -> nn.Sequential:
+    """csf and head as they are now, in evaluation mode: what distillation compares with."""
+    return copy.deepcopy(nn.Sequential(model.csf, model.head)).eval()
+
+
+def load_teacher(model: SplitClassifier, state: dict[str, Any]) -> nn.Sequential | None:
+    """The teacher of a saved state, if it has one."""
+    if "teacher" not in state:
+        return None
+    teacher = copy_teacher(model)
+    teacher.load_state_dict(state["teacher"])
+    return teacher
 
 
 def drop_label(known: set[int], label: int) -> set[int]:
