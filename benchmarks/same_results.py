@@ -54,7 +54,7 @@ EXPLAINED = [
     ),
     Explanation(
         "teach*: * predict/answers/*/probability",
-        "The predictor no longer pads its last pass to 16 photos, so that one photo costs one pass: other rounding.",
+        "The predictor no longer pads its last pass to 16 photos, so one photo costs one pass: other rounding.",
         relative=1e-5,
     ),
     Explanation(
