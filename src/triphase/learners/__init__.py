@@ -1,4 +1,4 @@
-"""One file, one learner. Names are imported when they are asked for: a lesson needs one learner, not all."""
+"""One file, one learner. A name is imported when it is asked for: a lesson needs one learner, not all of them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
