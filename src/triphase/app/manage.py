@@ -78,7 +78,9 @@ def classes(path: Path) -> list[ClassCount]:
     return [ClassCount(name, **counts) for name, counts in zip(info["classes"], info["counts"], strict=True)]
 
 
-def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> ModelEvaluation:
+def evaluate(
+    path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None
+) -> ModelEvaluation:
     """Accuracy on class folders; classes that the model does not know are refused."""
     store, context = open_store(path), Context()
     parts, _ = store.load(parts=("inference", "taught"))
