@@ -148,9 +148,8 @@ class TPC:
 
         # Phase III: consolidate on the class-balanced memory, without masks
         if memory is not None:
-            set_trainable(
-                model, llf=llf_learns and memory.store == "raw", csf=True
-            )  # stored latents keep their llf
+            llf_learns = llf_learns and memory.store == "raw"  # stored latents must stay those of this llf
+            set_trainable(model, llf=llf_learns, csf=True)
             if loop.begin("memory"):
                 batches.update_memory()  # class-balanced reservoir sampling
             if loop.begin("III") and epochs_3:
@@ -203,6 +202,7 @@ class TPC:
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one. What csf learned from it stays in csf."""
         self.model.drop_class(label)
+        self.loop.drop_class(label)
         self.known = drop_label(self.known, label)
 
     def rescale(self, z: Tensor) -> None:

@@ -22,7 +22,7 @@ from triphase.learners.protocol import Step
 from triphase.learners.sgd import SGD
 from triphase.maths import outside
 from triphase.models import SplitClassifier
-from triphase.models.split import BLOCKS
+from triphase.models.split import BLOCKS, drop_row
 
 POSITION = ("section", "epochs_before", "epoch", "step")
 SCHEDULE = ("lr_divisor", "best_ce", "epochs_since_best", "ce_sum")
@@ -136,6 +136,12 @@ class TrainingLoop:
     def momentum_state(self) -> dict[str, Tensor]:
         """The momentum buffers by parameter name."""
         return self._buffers()
+
+    def drop_class(self, label: int) -> None:
+        """Take the row of a class out of the head's momentum, where it outlives an experience."""
+        for name in ("head.weight", "head.bias"):
+            if name in self._momentum and label < len(self._momentum[name]):
+                self._momentum[name] = drop_row(self._momentum[name], label)
 
     def load_state_dict(self, state: dict[str, Any], momentum: dict[str, Tensor]) -> None:
         """Continue from a saved position."""
