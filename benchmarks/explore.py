@@ -25,8 +25,9 @@ from torch.nn import functional as F
 
 from triphase import SLDA, TPC, Anchored, Experience, Memory, Recipe
 from triphase.data.batches import Batches
-from triphase.learners.anchored import standardize
+from triphase.learners.anchored import standardize_seen
 from triphase.learners.protocol import Tick, ignore
+from triphase.learners.training import copy_teacher
 from triphase.maths import normalize_
 from triphase.models import build
 
@@ -54,11 +55,15 @@ class FromClosedForm(TPC):
     weight = 1.0
     anchor: Callable[[Tensor], Tensor]
 
+    def _prepare(self, recipe: Recipe, seen: frozenset[int]) -> None:
+        super()._prepare(recipe, seen)
+        self.teacher = copy_teacher(self.model)  # distils in every experience, though from the closed form
+
     def _distillation(self, z: Tensor, logits: Tensor) -> Tensor:
         with torch.no_grad():
             said = self.anchor(z)
         seen = torch.isfinite(said[0]).nonzero().view(-1)
-        target = WEIGHT * standardize(said, set(seen.tolist()))[:, seen]
+        target = WEIGHT * standardize_seen(said, set(seen.tolist()))[:, seen]
         ours = logits[:, seen].log_softmax(1)
         return self.weight * F.kl_div(ours, target.log_softmax(1), log_target=True, reduction="batchmean")
 

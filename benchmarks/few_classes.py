@@ -21,8 +21,9 @@ from triphase import Anchored, Memory, class_incremental
 from triphase.app.learning import recipe_for
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
-from triphase.data.streams import per_class, seeded_order
-from triphase.learners.anchored import CLOSED_FORM_WEIGHT, standardize
+from triphase.data.images import subsample
+from triphase.data.streams import random_class_order
+from triphase.learners.anchored import CLOSED_FORM_WEIGHT, standardize_seen
 from triphase.models import build
 
 TEMPERATURES = torch.logspace(-1.5, 3, 90).tolist()
@@ -32,8 +33,8 @@ def scores(learner: Anchored, z: Tensor) -> dict[str, Tensor]:
     """What the members say, and their sum in both ways."""
     assert learner.score_stds is not None
     members = [torch.cat([m.logits(part) for part in z.split(200)]) for m in (learner.tpc, learner.closed_form)]
-    own = [standardize(said, learner.known) for said in members]
-    shared = [standardize(said, learner.known, s) for said, s in zip(members, learner.score_stds, strict=True)]
+    own = [standardize_seen(said, learner.known) for said in members]
+    shared = [standardize_seen(said, learner.known, s) for said, s in zip(members, learner.score_stds, strict=True)]
     found = {"TPC": members[0], "SLDA of every depth": members[1]}
     return found | {
         "own standard deviation": own[0] + CLOSED_FORM_WEIGHT * own[1],
@@ -53,12 +54,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory that holds cifar-100-binary/")
     train, test, names = sources.cifar100(parser.parse_args().data)
-    train, test = per_class(train.resized(96), 60), test.resized(96)
+    train, test = subsample(train.resized(96), 60), test.resized(96)
     print("| classes | | accuracy | AUROC of confidence | log-likelihood |\n|---|---|---|---|---|")
     for n in (2, 3, 5, 8):
         rows: dict[str, list[tuple[float, float, float]]] = {}
         for draw in range(6):
-            order = seeded_order(len(names), 1000 + draw)[:n]
+            order = random_class_order(len(names), 1000 + draw)[:n]
             stream = class_incremental(train, test, names, first=max(2, n // 2), then=1, order=order)
             learner = Anchored(build("efficientnet_lite0", n, image_size=96), memory := Memory(200))
             for experience in stream.experiences:

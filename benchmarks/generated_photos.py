@@ -1,4 +1,4 @@
-"""Photos that are always the same: PNG files, drawn from the name of the class and the number of the photo."""
+"""Photos that are always the same: drawn from the name of the class and the number of the photo."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-FIRST = {"apple": 30, "brick": 30, "cloth": 30}  # photos of the first lesson
+FIRST = {"apple": 36, "brick": 36, "cloth": 36}  # photos of the first lesson
 SECOND = {"apple": 6, "daisy": 8, "earth": 8}  # of the second one: two new classes, and more of an old one
 EVEN = {"apple": 12, "brick": 12, "cloth": 12}, {"daisy": 12, "earth": 12}  # lessons of about the same size
 NEAR_DUPLICATES = 5  # every fifth photo is nearly the same as the one before
 
 
 def make_photos(folder: Path) -> None:
-    """Write all sets: lesson1, lesson2, even1, even2, corrected (lesson1 with moved photos) and test."""
+    """Write all sets: two lessons as PNG and as large JPEG, even lessons, lesson1 with moved photos, and tests."""
     _write(folder / "lesson1", FIRST, start=0)
     _write(folder / "lesson2", SECOND, start=1000)
+    _write(folder / "jpeg1", FIRST, start=0, jpeg=True)
+    _write(folder / "jpeg2", SECOND, start=1000, jpeg=True)
     _write(folder / "even1", EVEN[0], start=2000)
     _write(folder / "even2", EVEN[1], start=3000)
     _write(folder / "test", dict.fromkeys(["apple", "brick", "cloth", "daisy", "earth"], 4), start=4000)
@@ -30,13 +32,16 @@ def make_photos(folder: Path) -> None:
         draw("apple", i, brighter=3).save(folder / "lesson2" / "apple" / f"again-{i:04d}.png")
 
 
-def _write(folder: Path, counts: dict[str, int], start: int) -> None:
+def _write(folder: Path, counts: dict[str, int], start: int, jpeg: bool = False) -> None:
     for name, n in counts.items():
         (folder / name).mkdir(parents=True)
         for i in range(start, start + n):
             again = i % NEAR_DUPLICATES == NEAR_DUPLICATES - 1
             photo = draw(name, i - 1, brighter=2) if again else draw(name, i)
-            photo.save(folder / name / f"{i:04d}.png")
+            if jpeg:  # three times as large, so that a decoder may take a fraction
+                photo.resize((3 * photo.width, 3 * photo.height)).save(folder / name / f"{i:04d}.jpg", quality=90)
+            else:
+                photo.save(folder / name / f"{i:04d}.png")
 
 
 def draw(name: str, number: int, brighter: int = 0) -> Image.Image:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ class Difference:
 
     name: str
     what: str
+    relative: float = math.inf  # the largest difference by the largest value; infinite where there is none
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Leaf]]:
@@ -95,24 +97,33 @@ def compare(old: dict[str, Leaf], new: dict[str, Leaf]) -> list[Difference]:
     """What differs, bit by bit; a value that only the new one has is no difference."""
     found = []
     for name, value in old.items():
-        what = "missing" if name not in new else difference(value, new[name])
-        if what:
-            found.append(Difference(name, what))
+        one = Difference(name, "missing") if name not in new else difference(name, value, new[name])
+        found += [one] if one else []
     return found
 
 
-def difference(old: Leaf, new: Leaf) -> str:
-    """Nothing if both are the same to the last bit (not a number equals itself), else how much they differ."""
-    if not isinstance(old, Tensor) or not isinstance(new, Tensor):
-        same = type(old) is type(new) and (old == new or (old != old and new != new))
-        return "" if same else f"{_shown(old)} became {_shown(new)}"
+def difference(name: str, old: Leaf, new: Leaf) -> Difference | None:
+    """None if both are the same to the last bit (not a number equals itself), else by how much they differ."""
+    if isinstance(old, Tensor) and isinstance(new, Tensor):
+        return _tensor_difference(name, old, new)
+    if type(old) is type(new) and (old == new or (old != old and new != new)):
+        return None
+    what = f"{_shown(old)} became {_shown(new)}"
+    if isinstance(old, float) and isinstance(new, float):
+        return Difference(name, what, abs(old - new) / max(abs(old), abs(new)))
+    return Difference(name, what)
+
+
+def _tensor_difference(name: str, old: Tensor, new: Tensor) -> Difference | None:
     if (old.dtype, old.shape) != (new.dtype, new.shape):
-        return f"{_shown(old)} became {_shown(new)}"
+        return Difference(name, f"{_shown(old)} became {_shown(new)}")
     if torch.equal(_bytes(old), _bytes(new)):
-        return ""
+        return None
     if not old.dtype.is_floating_point:
-        return f"{int((old != new).sum())} of {old.numel()} values differ"
-    return f"largest difference {(old.double() - new.double()).abs().max().item():.3g}"
+        return Difference(name, f"{int((old != new).sum())} of {old.numel()} values differ")
+    largest = (old.double() - new.double()).abs().max().item()
+    size = max(old.double().abs().max().item(), new.double().abs().max().item())
+    return Difference(name, f"largest difference {largest:.3g}", largest / size if size else 0.0)
 
 
 def _bytes(tensor: Tensor) -> Tensor:

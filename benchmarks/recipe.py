@@ -33,7 +33,8 @@ from triphase import SLDA, TPC, Images, Memory, RanPAC, Recipe, SplitClassifier
 from triphase.context import Context
 from triphase.data import sources
 from triphase.data.feature_cache import latents, unpack
-from triphase.data.streams import Stream, class_incremental, members, per_class, seeded_order, with_repetition
+from triphase.data.images import select_classes, subsample
+from triphase.data.streams import Stream, class_incremental, random_class_order, with_repetition
 from triphase.learners.slda_depths import SHRINKAGE
 from triphase.models import build, linear_head
 from triphase.models.depth_features import DepthFeatures
@@ -179,16 +180,16 @@ def left_out(data: Path, order: int, kind: str = "new") -> Stream:
     """A stream of images, and of classes, that the comparison's last tables do not use."""
     shape = SHAPES[kind]
     train, _, names = sources.cifar100(data)
-    left = without(train.resized(96), per_class(train, IN_TABLES))
-    lessons = per_class(left, shape.train)
-    test = per_class(without(left, lessons), TEST)
-    classes = [c for c in seeded_order(len(names), order) if c < CLASSES]
+    left = without(train.resized(96), subsample(train, IN_TABLES))
+    lessons = subsample(left, shape.train)
+    test = subsample(without(left, lessons), TEST)
+    classes = [c for c in random_class_order(len(names), order) if c < CLASSES]
     if kind == "new":
         points = range(1, 22, shape.every)
         return class_incremental(
             lessons, test, names, first=10, then=2, order=classes, n_experiences=21, evaluate_after=points
         )
-    lessons, test = (images.select(members(images.labels, classes)) for images in (lessons, test))
+    lessons, test = (select_classes(images, classes) for images in (lessons, test))
     return with_repetition(
         lessons,
         test,

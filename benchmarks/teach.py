@@ -34,7 +34,7 @@ from triphase.budget import Budget
 from triphase.context import Context
 from triphase.data import sources
 from triphase.data.feature_cache import latent_views, latents, unpack
-from triphase.data.streams import concatenate
+from triphase.data.images import concatenate
 from triphase.models import build
 from triphase.randomness import generator
 

@@ -35,8 +35,8 @@ from triphase import TPC, Memory, Recipe
 from triphase.app import calibration, ood
 from triphase.data import sources
 from triphase.data.feature_cache import features, latents, unpack
-from triphase.data.images import Images
-from triphase.data.streams import class_incremental, per_class, seeded_order
+from triphase.data.images import Images, subsample
+from triphase.data.streams import class_incremental, random_class_order
 from triphase.learners.anchored import CLOSED_FORM_WEIGHT
 from triphase.learners.slda_depths import SHRINKAGE
 from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis
@@ -87,11 +87,11 @@ def main() -> None:
 def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
     """Exemplars, test images, training images and replayed ones, as seen after the last lesson."""
     train, test, names = sources.cifar100(data)
-    train, test = train.resized(96), per_class(test.resized(96), TESTED)
-    classes = seeded_order(len(names), order)[:TAUGHT]
+    train, test = train.resized(96), subsample(test.resized(96), TESTED)
+    classes = random_class_order(len(names), order)[:TAUGHT]
     chosen = torch.isin(train.labels, torch.tensor(classes)).nonzero().view(-1)
-    given = per_class(train.select(chosen), PER_CLASS, seed=order)
-    held_out = per_class(given, HELD_OUT, seed=order)
+    given = subsample(train.select(chosen), PER_CLASS, seed=order)
+    held_out = subsample(given, HELD_OUT, seed=order)
     lessons = given.select((~torch.isin(given.ids, held_out.ids)).nonzero().view(-1))
     each = TAUGHT // LESSONS
     stream = class_incremental(lessons, test, names, first=each, then=each, order=classes)

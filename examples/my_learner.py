@@ -46,7 +46,7 @@ class SmoothReplay:
         if self.loop.begin("start"):
             self.model.grow(max(seen) + 1)
         self.model.train()
-        set_trainable(self.model, llf=False, csf=True)
+        set_trainable(self.model, llf=recipe.trainable == "all", csf=True)
         batches = Batches(self.model, experience, self.memory, recipe, seed=self.seed, context=self.context)
         if self.loop.begin("train"):
             optimizer = self.loop.optimizer(self.model, recipe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from hypothesis import settings
 
 from command import Answer, Call
+from lessons import World, make_world
 
 if TYPE_CHECKING:
     from triphase.bench.report.group import GroupedRuns
@@ -76,3 +78,16 @@ def three_orders(tmp_path: Path) -> GroupedRuns:
     runs = [make("tpc", a, order=o, seconds=200) for o, a in ((1, 0.50), (2, 0.52), (3, 0.54))]
     runs += [make("ar1", a, order=o, seconds=100) for o, a in ((1, 0.45), (2, 0.47), (3, 0.49))]
     return group_runs([write(tmp_path / "runs", *runs, make("joint", 0.8))])
+
+
+@pytest.fixture(scope="session")
+def original(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Photos and a small model that was taught the first of them."""
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def world(original: World, tmp_path: Path) -> World:
+    """A copy that a test may change."""
+    shutil.copytree(original.one.parent, tmp_path / "world")
+    return World(*(tmp_path / "world" / name for name in ("one", "two", "test", "base")))

@@ -20,8 +20,6 @@ from PIL import Image
 from triphase import TPC
 from triphase import state as files
 from triphase.cli import main
-from triphase.data.images import Images
-from triphase.errors import BadData
 
 COMMAND = str(Path(sys.executable).with_name("triphase"))
 DIGITS = ["bench", "run", "digits-5", "--epochs", "3", "--threads", "1"]
@@ -244,19 +242,6 @@ def test_skip_bad_goes_on_and_counts(triphase: Call, tmp_path: Path) -> None:
         f"warning: 2 of 12 photos cannot be read and were left out, the first is {root / 'cat' / '0.png'}." in err
     )
     assert (tmp_path / "run" / "report.json").exists()
-
-
-def test_labels_and_images_of_different_length_are_refused() -> None:
-    with pytest.raises(BadData, match="3 images but 2 labels: give one label for each image"):
-        Images.from_array(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_images_that_are_no_numbers_are_refused(value: float) -> None:
-    pixels = torch.zeros(2, 1, 8, 8)
-    pixels[1, 0, 3, 3] = value
-    with pytest.raises(BadData, match="NaN or infinite"):
-        Images.from_array(pixels, torch.tensor([0, 1]))
 
 
 # Runs that exist

@@ -78,7 +78,7 @@ def test_other_streams_get_the_ratio_of_their_later_experiences() -> None:
     assert (rest.n_mbe, rest.n_mbr) == minibatch_ratio(round(sum(later) / len(later)), 100, 32)
 
 
-def test_with_repetition_minibatches_are_composed_alike_in_every_class_order() -> None:
+def test_with_repetition_every_class_order_has_the_same_minibatch_ratio() -> None:
     benchmark = find("digits:nic-31/2-1")
     streams = [make_stream(benchmark, RunOptions(order=order, per_class=60), Path()) for order in range(4)]
     assert len({len(stream.experiences[1].images) for stream in streams}) > 1

@@ -67,7 +67,7 @@ def test_the_watcher_sees_each_experience_begin_step_and_end(tmp_path: Path) -> 
     assert all(sum(share.values()) == pytest.approx(1) for share in shares) and min(speeds) > 0
 
 
-def test_the_log_tells_how_far_the_rows_of_tpc_overshoot(tmp_path: Path) -> None:
+def test_the_log_holds_the_diagnostics_of_the_learner(tmp_path: Path) -> None:
     run(TPC(tiny_model(), Memory(12)), tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run")
     lines = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
     peaks = [event["peak_sigma_over_s"] for event in map(json.loads, lines) if event["event"] == "epoch"]

@@ -1,11 +1,16 @@
 """Names of classes: what is kept, and what is refused."""
 
 import unicodedata
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from triphase import ContinualClassifier
+from triphase.app import manage
 from triphase.app.class_names import class_name
-from triphase.errors import InvalidValue
+from triphase.app.scan import scan
+from triphase.errors import BadData, InvalidValue
 
 
 @pytest.mark.parametrize(
@@ -52,3 +57,21 @@ def test_what_cannot_be_a_name_is_refused_in_a_sentence_that_can_be_printed(text
     with pytest.raises(InvalidValue, match=f"^A class cannot be called .*{reason}") as refused:
         class_name(text)
     assert str(refused.value).isprintable() and len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("name", [".", "..", "ü" * 128, "gpj.\u202etac", "a\u200bb"])
+def test_rename_and_programs_obey_the_rule(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidValue, match="A class cannot be called"):
+        manage.rename(tmp_path, "red", name)
+    with pytest.raises(InvalidValue, match="A class cannot be called"):
+        ContinualClassifier().partial_fit(np.zeros((1, 8, 8, 3), np.uint8), [name])
+
+
+@pytest.mark.parametrize("name", ["gpj.\u202etac", "a\u200bb", "a\x1bb"])
+def test_folders_obey_the_rule_and_the_sentence_says_which(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(
+        BadData, match=r"A class cannot be called .* Rename the folder .*, or take it away"
+    ) as refused:
+        scan(tmp_path, 8)
+    assert str(refused.value).isprintable()

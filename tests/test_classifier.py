@@ -1,11 +1,14 @@
 """ContinualClassifier: scikit-learn's manners, any kind of picture, names that stay."""
 
+import copy
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -16,6 +19,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_array
 
+from lessons import flat
 from triphase import ContinualClassifier
 from triphase.app import classifier as classifier_module
 from triphase.app import learning, removal
@@ -26,7 +30,7 @@ from triphase.app.plan import KEEP, LessonSettings
 from triphase.app.predictor import Predictor, inference_parts
 from triphase.app.store.versions import Store
 from triphase.app.teach import teach
-from triphase.errors import BadData, InvalidValue, Mismatch, TriphaseError
+from triphase.errors import BadData, Busy, InvalidValue, Mismatch, TriphaseError, TriphaseWarning
 
 SMALL: dict[str, Any] = {"image_size": 32, "memory": 60}
 
@@ -382,3 +386,62 @@ def test_a_model_cut_down_to_few_classes_still_lets_both_members_speak(options: 
     x, _ = pictures([0, 1], n=8)
     probabilities, _ = Predictor(inference_parts(classifier.model_)).predict(as_images(x, classifier.model_.size))
     assert len(np.unique(probabilities[:, 0].numpy().round(6))) > 4, "more than who agrees with whom"
+
+
+def test_a_backbone_without_weights_warns() -> None:
+    untrained: dict[str, Any] = {"backbone": "small_cnn", "image_size": 8}
+    with pytest.warns(TriphaseWarning, match="small_cnn comes without pre-trained weights"):
+        ContinualClassifier(**untrained).fit(*pictures([0, 1], n=2))
+
+
+def test_parameters_that_changed_after_fit_are_refused() -> None:
+    x, y = pictures([0, 1], n=4)
+    classifier = ContinualClassifier(**SMALL).fit(x, y).set_params(memory=61)
+    with pytest.raises(Mismatch, match="made with memory 60, not 61"):
+        classifier.partial_fit(x, y)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    options = SMALL | {"seed": np.int64(3), "image_size": np.int32(32), "memory": np.int64(40)}
+    ContinualClassifier(**options).fit(*pictures([0, 1], n=4)).save(tmp_path / "model")
+    assert ContinualClassifier.load(tmp_path / "model").get_params()["seed"] == 3
+
+
+@pytest.mark.parametrize("options", [{"image_size": 8.5}, {"seed": "x"}, {"image_size": True}])
+def test_a_size_must_be_whole(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue, match="must be a whole number"):
+        ContinualClassifier(**(SMALL | options)).fit(*pictures([0, 1], n=4))
+
+
+def test_a_second_lesson_at_the_same_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = pictures([0, 1], n=4)
+    classifier = ContinualClassifier(**SMALL).fit(x, y)
+    refused: list[str] = []
+    real = learning.learn
+
+    def learn(*arguments: Any) -> Any:
+        try:
+            classifier.partial_fit(x, y)
+        except Busy as error:
+            refused.append(str(error))
+        return real(*arguments)
+
+    monkeypatch.setattr(classifier_module, "learn", learn)
+    more = pictures([2], n=4)
+    classifier.partial_fit(*more)
+    assert refused == ["Another thread is teaching this classifier; wait until that lesson is over."]
+    monkeypatch.undo()
+    assert classifier.partial_fit(*pictures([3], n=4)).classes_.tolist() == [0, 1, 2, 3]
+
+
+def test_answers_from_many_threads_change_nothing(fitted: ContinualClassifier) -> None:
+    x = pictures([5], n=4)[0]
+    expected = fitted.predict_proba(x)
+    before = copy.deepcopy(fitted.model_.state_dict())
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: fitted.predict_proba(x), range(60)))
+    assert all(np.array_equal(answer, expected) for answer in answers)
+    after = flat(fitted.model_.state_dict())
+    for name, leaf in flat(before).items():
+        same = torch.equal(after[name], leaf) if isinstance(leaf, torch.Tensor) else after[name] == leaf
+        assert same, name

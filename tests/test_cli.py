@@ -58,7 +58,7 @@ def test_nobody_needs_to_read_what_is_printed(ending: str, status: int) -> None:
 def test_help_lists_the_commands() -> None:
     process = subprocess.run([COMMAND, "--help"], capture_output=True, text=True)
     assert process.returncode == 0 and process.stderr == ""
-    for word in ("demo", "bench", "without forgetting"):
+    for word in ("demo", "bench", "keep the old"):
         assert word in process.stdout
 
 

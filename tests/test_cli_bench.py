@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from command import Call
 from triphase.bench.benchmarks import BENCHMARKS, NOTATIONS
@@ -52,7 +54,23 @@ def test_bench_run_as_one_document(triphase: Call, tmp_path: Path) -> None:
     assert again.document() == document
 
 
-def test_bench_run_tells_people_what_it_measured(triphase: Call, tmp_path: Path) -> None:
+def test_bench_run_goes_on_under_the_number_of_threads_that_it_was_begun_with(
+    triphase: Call, stop_at_save: Callable[..., None], tmp_path: Path
+) -> None:
+    command = ["bench", "run", "digits:2/3-2", "--learner", "finetune", "--epochs", "3", "--out", "run", "--json"]
+    stop_at_save(2, KeyboardInterrupt)
+    stopped = triphase(*command, "--save-every", "0", "--threads", "1")
+    assert stopped.status == 1 and "Run again to continue" in stopped.err + stopped.out
+    stop_at_save(None)
+    try:
+        torch.set_num_threads(2)
+        report = triphase(*command, "--threads", "2").document()
+        assert report["settings"]["threads"] == 1 == torch.get_num_threads()
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_bench_run_prints_accuracy_and_directory(triphase: Call, tmp_path: Path) -> None:
     command = ["bench", "run", "digits:2/3-2", "--learner", "finetune", "--epochs", "3", "--order", "2"]
     answer = triphase(*command, "--seed", "7")
     assert answer.status == 0

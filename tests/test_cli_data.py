@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_looked_into_is_refused(
     assert "There is no folder" in answer.err and "nowhere; make it, or check --data." in answer.err
     (tmp_path / "file").touch()
     answer = triphase("--data", tmp_path / "file", "--json")
-    assert answer.status == 1 and answer.out == "" and "is a file; --data is the folder" in answer.err
+    assert answer.status == 1 and "is a file; --data is the folder" in json.loads(answer.out)["error"]
 
     def deny(path: object) -> None:
         raise PermissionError("Permission denied")

@@ -86,10 +86,11 @@ def test_runs_that_fail_are_named_at_the_end(
     monkeypatch.setenv("TROUBLE", "tpc-order0:refuse")
     command = ["bench", "sweep", "digits-5", "--learners", "tpc,slda", "--orders", "0", "--lr-grid", "0.1"]
     answer = triphase(*command, "--out", "s", "--json")
-    assert answer.status == 1 and answer.document()["failed"] == {"digits-5/tpc-order0-lr0.1": "There is no data."}
-    assert answer.err.endswith(
-        "error: 1 of 2 runs failed: digits-5/tpc-order0-lr0.1 (There is no data). Run again to try them again.\n"
-    )
+    sentence = "1 of 2 runs failed: digits-5/tpc-order0-lr0.1 (There is no data). Run again to try them again."
+    assert answer.status == 1 and answer.err.endswith(f"error: {sentence}\n")
+    document = answer.document()
+    assert document["failed"] == {"digits-5/tpc-order0-lr0.1": "There is no data."}
+    assert document["error"] == sentence
     other = triphase(*command, "--out", "s", "--epochs", "4")
     assert other.status == 1 and "holds runs with epochs not given (now 4); give another --out" in other.err
 

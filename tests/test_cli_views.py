@@ -10,7 +10,7 @@ from triphase.cli.run_view import RunView
 from triphase.cli.sweep_view import SweepView
 
 
-def test_the_board_shows_what_runs_and_tells_news_once() -> None:
+def test_a_sweep_view_shows_running_jobs_and_prints_each_line_once() -> None:
     schedule = Sweep(OUT, ("digits-5",), ("tpc",), (0, 1))
     one, two, three = schedule.jobs({})
     progress = Progress(

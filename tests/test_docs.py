@@ -54,6 +54,15 @@ def test_every_function_that_a_document_points_at_exists(document: Path) -> None
     assert [f"{file}::{what}" for file, what in pointers if what not in defined(files[file])] == []
 
 
+def test_every_file_and_folder_of_the_architecture_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = re.findall(r"`([a-z_]+(?:/[a-z_0-9]+)*(?:\.py|/))`", text)
+    assert len(files) > 5
+    assert [
+        file for file in files if not (ROOT / "src" / "triphase" / file).exists() and file != "src/triphase/"
+    ] == []
+
+
 def test_every_command_in_the_documents_is_one() -> None:
     from triphase.cli import COMMANDS
 

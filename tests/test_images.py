@@ -4,12 +4,32 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from PIL import Image
+from torch import Tensor
 
-from triphase.data.images import Images, check_size, resize
+from triphase.data.images import Images, check_size, concatenate, resize, select_classes, subsample
 from triphase.errors import BadData, InvalidValue
+
+
+def images(labels: list[int] | Tensor, first_id: int = 0) -> Images:
+    """One image per label; each pixel says the id."""
+    y = torch.as_tensor(labels, dtype=torch.long)
+    ids = torch.arange(len(y)) + first_id
+    return Images.from_array(pixels(ids), y, ids)
+
+
+def pixels(ids: Tensor) -> Tensor:
+    return torch.stack([ids % 256, ids // 256], 1).to(torch.uint8).view(-1, 2, 1, 1)
+
+
+def dataset(n_classes: int = 10, each: int = 12) -> Images:
+    return images(torch.arange(n_classes).repeat(each))
+
+
+def everything(source: Images) -> Tensor:
+    return source.read(torch.arange(len(source)))
 
 
 @given(st.data())
@@ -28,7 +48,8 @@ def test_selecting_twice_is_selecting_once(data: st.DataObject) -> None:
     ("pixels", "n_labels", "words"),
     [
         (torch.zeros(3, 1, 2, 2, dtype=torch.uint8), 2, "one label for each image"),
-        (torch.full((1, 1, 2, 2), float("nan")), 1, "NaN"),
+        (torch.full((1, 1, 2, 2), float("nan")), 1, "NaN or infinite"),
+        (torch.full((1, 1, 2, 2), float("inf")), 1, "NaN or infinite"),
         (torch.zeros(1, 1, 2, 2), 1, "uint8"),
         (torch.zeros(1, 2, 2, dtype=torch.uint8), 1, "shape"),
     ],
@@ -71,3 +92,44 @@ def test_files_are_read_in_the_order_asked_for(tmp_path: Path) -> None:
     assert images.read(order[:0]).shape == (0, 3, 4, 4)
     with pytest.raises(BadData, match="one label for each image"):
         Images.from_files(paths, torch.arange(19), torch.arange(19), 4)
+
+
+def test_selected_classes_keep_the_order_of_the_images() -> None:
+    chosen = select_classes(images([3, 1, 2, 3, 0, 1]), [3, 1])
+    assert chosen.ids.tolist() == [0, 1, 3, 5] and chosen.labels.tolist() == [3, 1, 3, 1]
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 8), st.integers(0, 3))
+def test_a_subsample_has_at_most_n_of_each_class(labels: list[int], n: int, seed: int) -> None:
+    source = images(labels)
+    chosen = subsample(source, n, seed)
+    for c in set(labels):
+        assert int((chosen.labels == c).sum()) == min(n, labels.count(c))
+    assert chosen.ids.tolist() == sorted(set(chosen.ids.tolist()))  # in the order of the dataset, none twice
+    assert torch.equal(chosen.labels, source.labels[chosen.ids])
+    assert torch.equal(everything(chosen), pixels(chosen.ids))
+    assert torch.equal(subsample(source, n, seed).ids, chosen.ids)
+
+
+def test_a_subsample_is_drawn_at_random_and_by_seed() -> None:
+    source = dataset(n_classes=2, each=50)
+    draws = [subsample(source, 5, seed).ids.tolist() for seed in range(4)]
+    assert len({tuple(d) for d in draws}) == 4 and max(max(d) for d in draws) > 50
+
+
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=5), st.data())
+def test_concatenation_reads_the_right_pixels_in_any_order(sizes: list[int], data: st.DataObject) -> None:
+    assume(sum(sizes) > 0)
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    shuffles = [torch.tensor(data.draw(st.permutations(range(n))), dtype=torch.long) for n in sizes]
+    parts = [
+        images([i] * n, start).select(p)
+        for i, (n, start, p) in enumerate(zip(sizes, starts, shuffles, strict=True))
+    ]
+    whole = concatenate(parts)
+    ids = torch.cat([part.ids for part in parts])
+    assert torch.equal(whole.ids, ids) and len(whole) == sum(sizes)
+    rows = torch.tensor(data.draw(st.lists(st.integers(0, sum(sizes) - 1))), dtype=torch.long)
+    assert torch.equal(whole.read(rows), pixels(ids[rows]))
+    assert torch.equal(everything(whole.select(rows)), pixels(ids[rows]))
+    assert torch.equal(everything(concatenate([whole, whole])), pixels(ids.repeat(2)))

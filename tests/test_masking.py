@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from triphase.errors import InvalidValue
 from triphase.maths import block_gradient, harmless, outside
+from triphase.maths.masking import gradient_masks
 
 # Rows of the paper's tables: true class, activations of classes 1 to 5; `*` marks a grey (masked) cell.
 TABLE_1 = """
@@ -49,6 +50,19 @@ def test_phase_1_blocks_the_grey_cells_of_table_1() -> None:
 def test_phase_2_blocks_the_grey_cells_of_table_2() -> None:
     logits, y, grey = parse(TABLE_2)
     assert torch.equal(outside({1, 3}, logits) & harmless(logits, y, t=0.5), grey)
+
+
+def test_tpc_masks_as_the_tables_do_and_the_others_as_their_names_say() -> None:
+    current, novel = frozenset({1, 3}), frozenset({3})
+    for table, phase in ((TABLE_1, 0), (TABLE_2, 1)):
+        logits, y, grey = parse(table)
+        assert torch.equal(gradient_masks("tpc", novel, current, t=0.5)[phase](logits, y), grey)
+        nothing, single, group = (
+            gradient_masks(name, novel, current, t=0.5)[phase](logits, y) for name in ("none", "single", "group")
+        )
+        assert not nothing.any()
+        assert single.sum(1).tolist() == [4] * 7 and not single[torch.arange(7), y].any()
+        assert torch.equal(group, torch.tensor([[False, False, False, False, True]]).expand(7, 5))
 
 
 floats = st.floats(-30, 30, width=32)

@@ -328,22 +328,22 @@ def test_released_samples_are_those_with_the_lowest_keys_and_training_ones_never
     held = torch.zeros(20, dtype=torch.int8)
     held[:10] = HELD_OUT
     memory.add(y, ids, lambda rows: {"x": torch.zeros(len(rows), 1, 2, 2, dtype=torch.uint8), "split": held[rows]})
-    memory.release(3)
+    memory.release_held_out(3)
     for label in (0, 1):
         mine = memory["y"] == label
         kept = memory["key"][mine & (memory["split"] == HELD_OUT)]
         was_held = torch.isin(memory["id"], torch.arange(10)) & mine
         assert sorted(kept.tolist()) == sorted(memory["key"][was_held].tolist())[-3:]
-    memory.release(9)
+    memory.release_held_out(9)
     assert len(memory.slots(HELD_OUT)) == 6
 
 
-def test_a_forgotten_class_leaves_nothing_and_the_others_move_up() -> None:
+def test_a_dropped_class_leaves_nothing_and_later_labels_move_down() -> None:
     memory = Memory(6, seed=0)
     y, ids = torch.arange(30) % 3, torch.arange(30)
     pixels = (y * 10).to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 2, 2)
     memory.add(y, ids, lambda rows: {"x": pixels[rows]})
-    memory.forget(1)
+    memory.drop_class(1)
     assert memory.counts() == {0: 2, 1: 2}
     assert set(memory["x"].flatten().tolist()) == {0, 20}
     assert not (memory["id"] % 3 == 1).any()
@@ -360,26 +360,26 @@ def test_discarded_samples_are_gone_and_make_room() -> None:
     assert sorted(memory["id"].tolist()) == [0, 3, 7, 8]
 
 
-def set_apart(memory: Memory, ids: list[int]) -> None:
+def give_with_held_out(memory: Memory, ids: list[int]) -> None:
     """Offer samples of which every fifth id is held out."""
     offered = torch.tensor(ids, dtype=torch.long)
-    apart = offered % 5 == 0
+    held_out = offered % 5 == 0
 
     def read(rows: Tensor) -> dict[str, Tensor]:
-        return {"x": content(offered[rows]), "split": apart[rows].to(torch.int8)}
+        return {"x": content(offered[rows]), "split": held_out[rows].to(torch.int8)}
 
-    memory.add(label(offered), offered, read, held_out=apart)
+    memory.add(label(offered), offered, read, held_out=held_out)
 
 
 @given(st.integers(N_CLASSES, 50), st.sets(st.integers(0, 79)), st.integers(0, 3))
-def test_what_is_held_out_comes_first_up_to_a_quarter_of_the_room(capacity: int, ids: set[int], seed: int) -> None:
+def test_a_quarter_of_the_room_is_reserved_for_held_out_samples(capacity: int, ids: set[int], seed: int) -> None:
     memory = Memory(capacity, seed=seed)
-    set_apart(memory, sorted(ids))
+    give_with_held_out(memory, sorted(ids))
     for c, n in memory.counts().items():
         mine = sorted((i for i in ids if int(label(torch.tensor(i))) == c), key=lambda i: -key(memory, i))
-        apart, others = [i for i in mine if i % 5 == 0], [i for i in mine if i % 5]
-        sure = apart[: max(1, n // 4)] if n > 1 else []
-        assert held(memory, c) == set([*sure, *others, *apart[len(sure) :]][:n])
+        held_out, others = [i for i in mine if i % 5 == 0], [i for i in mine if i % 5]
+        reserved = held_out[: max(1, n // 4)] if n > 1 else []
+        assert held(memory, c) == set([*reserved, *others, *held_out[len(reserved) :]][:n])
 
 
 @given(st.integers(N_CLASSES, 50), offers, st.integers(0, 3))
@@ -388,7 +388,7 @@ def test_no_class_with_anything_held_out_is_left_without_it(
 ) -> None:
     memory, offered = Memory(capacity, seed=seed), set[int]()
     for ids in experiences:
-        set_apart(memory, ids)
+        give_with_held_out(memory, ids)
         offered |= set(ids)
         assert len(memory) == min(capacity, len(memory)) and len(memory) <= len(offered)
         for c in memory.counts():
@@ -397,13 +397,13 @@ def test_no_class_with_anything_held_out_is_left_without_it(
             assert not mine or not room or any(i % 5 == 0 for i in held(memory, c))
 
 
-def test_not_even_the_key_of_a_sample_that_was_pushed_out_stays_when_it_is_discarded() -> None:
+def test_the_key_of_a_rejected_sample_goes_when_it_is_discarded() -> None:
     memory = Memory(3, seed=0)
     ids = torch.arange(20)
     memory.add(torch.zeros(20, dtype=torch.long), ids, lambda rows: {"x": torch.zeros(len(rows), 1, 2, 2)})
     (floor,) = memory.state_dict()["floor"].values()
-    pushed_out = ids[keys(0, ids) == floor]
-    assert len(pushed_out) == 1 and not torch.isin(pushed_out, memory["id"]).any()
-    memory.discard(pushed_out)
+    rejected = ids[keys(0, ids) == floor]
+    assert len(rejected) == 1 and not torch.isin(rejected, memory["id"]).any()
+    memory.discard(rejected)
     (now,) = memory.state_dict()["floor"].values()
     assert now == floor + 1, "it still keeps out what was kept out before"

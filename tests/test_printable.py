@@ -104,21 +104,21 @@ def nasty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         for i in range(4):
             pixels = np.random.default_rng(grey + i).integers(grey, grey + 50, (9, 9, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(root / "photos" / name / f"\x1b[31m{i}\n\u202e{NO_UTF8}.png")
-    with patch("triphase.app.class_names._fault", lambda name: None):  # as if an older version had allowed the name
+    with patch("triphase.app.class_names._fault", lambda name: None):  # as if the name were allowed
         answer = triphase("teach", root / "model", root / "photos", *SMALL)
     assert answer.status == 0 and "r\\x1b[2J\\x1b]0;owned\\x07e\\nd\\u202e\\u200b" in answer.out
     return root / "model", root / "photos"
 
 
+@patch("triphase.app.class_names._fault", lambda name: None)
 def test_no_answer_about_a_nasty_name_is_raw(nasty: tuple[Path, Path], tmp_path: Path) -> None:
     model, photos = tmp_path / "model\x1b[8m", nasty[1]
     shutil.copytree(nasty[0], model)
     photo = sorted((photos / NASTY).iterdir())[0]
-    with patch("triphase.app.class_names._fault", lambda name: None):
-        assert "owned" in triphase("evaluate", model, photos).out
-        assert "All 8 photos" in triphase("teach", model, photos).out
-        (shown,) = triphase("teach", tmp_path / "new", photos, "--dry-run", *SMALL).out.splitlines()[1:2]
-        assert "owned" in shown
+    assert "owned" in triphase("evaluate", model, photos).out
+    assert "All 8 photos" in triphase("teach", model, photos).out
+    (shown,) = triphase("teach", tmp_path / "new", photos, "--dry-run", *SMALL).out.splitlines()[1:2]
+    assert "owned" in shown
     assert "\\x1b[31m0\\n\\u202e\\xff.png" in triphase("predict", model, photo).out
     (answer,) = json.loads(triphase("predict", model, photo, "--json").out)["answers"]
     assert answer["file"] == str(photo)

@@ -25,7 +25,7 @@ def test_an_ablation_compares_on_the_orders_that_all_were_run_on(tmp_path: Path)
     assert cell(bare, "TPC", "CORe50 41/10-1: AMCA ↑").text == "50.00 % (1.00)"
 
 
-def test_ablations_and_runs_without_replay_are_told_apart_by_their_settings(tmp_path: Path) -> None:
+def test_ablations_and_runs_without_replay_are_recognised_by_their_settings(tmp_path: Path) -> None:
     runs = [make("tpc", 0.5), make("tpc", 0.4, bc="none"), make("tpc", 0.45, masking="none")]
     runs += [make("tpc", 0.3, memory=None), make("tpc", 0.1, memory=None, bc="none"), make("ar1", 0.2, memory=None)]
     runs += [

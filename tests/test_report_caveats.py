@@ -9,9 +9,9 @@ from triphase.bench.report.caveats import conditions, departures
 from triphase.bench.report.group import GroupedRuns, group_runs
 
 
-def test_shortened_schedules_and_subsets_are_told(tmp_path: Path) -> None:
+def test_shortened_schedules_and_subsets_are_caveats(tmp_path: Path) -> None:
     short = make("tpc", 0.5, rest={"epochs": 3}, epochs_scale=0.1, per_class=100, image_size=64, classes="0-49")
-    (note,) = departures(group_runs([write(tmp_path, short)]))
+    (caveat,) = departures(group_runs([write(tmp_path, short)]))
     for words in (
         "CORe50 41/10-1",
         "100 training images a class",
@@ -19,39 +19,39 @@ def test_shortened_schedules_and_subsets_are_told(tmp_path: Path) -> None:
         "schedule × 0.1",
         "3 epochs instead of 4",
     ):
-        assert words in note
-    assert "64 px instead of 128" in note
+        assert words in caveat
+    assert "64 px instead of 128" in caveat
 
 
-def test_a_benchmark_run_as_published_has_nothing_to_tell(three_orders: GroupedRuns) -> None:
+def test_a_benchmark_run_as_published_has_no_departures(three_orders: GroupedRuns) -> None:
     assert departures(three_orders) == []
-    (note,) = conditions(three_orders)
-    assert "class orders 1, 2, 3 (Joint training: 1)" in note
+    (caveat,) = conditions(three_orders)
+    assert "class orders 1, 2, 3 (Joint training: 1)" in caveat
 
 
-def test_other_data_and_other_threads_are_told(tmp_path: Path) -> None:
+def test_other_data_and_other_threads_are_caveats(tmp_path: Path) -> None:
     runs = [make("tpc", 0.5, threads=1), make("ar1", 0.5, stream="other", threads=1), make("bic", 0.5, threads=2)]
-    (note,) = departures(group_runs([write(tmp_path, *runs)]))
-    assert "Unequal conditions: AR1 has learned other data." in note
-    assert "Unequal conditions: BiC has threads 2." in note
+    (caveat,) = departures(group_runs([write(tmp_path, *runs)]))
+    assert "Unequal conditions: AR1 has learned other data." in caveat
+    assert "Unequal conditions: BiC has threads 2." in caveat
 
 
-def test_unequal_conditions_are_told(tmp_path: Path) -> None:
+def test_unequal_conditions_are_caveats(tmp_path: Path) -> None:
     runs = [make("tpc", 0.5), make("ar1", 0.5, rest={"epochs": 9}), make("finetune", 0.2, rest={"n_mbr": 0})]
-    (note,) = departures(group_runs([write(tmp_path, *runs)]))
-    assert "Unequal conditions: AR1 has rest.epochs 9." in note and "Fine-tuning" not in note
+    (caveat,) = departures(group_runs([write(tmp_path, *runs)]))
+    assert "Unequal conditions: AR1 has rest.epochs 9." in caveat and "Fine-tuning" not in caveat
 
 
-def test_another_normalisation_and_another_weight_decay_are_told(tmp_path: Path) -> None:
+def test_another_normalisation_and_another_weight_decay_are_caveats(tmp_path: Path) -> None:
     runs = [make("tpc", 0.5), make("ar1", 0.5, norm="brn"), make("bic", 0.5, rest={"weight_decay": 0.05})]
-    (note,) = departures(group_runs([write(tmp_path, *runs)]))
-    assert "AR1 has norm brn." in note and "BiC has rest.weight_decay 0.05." in note
+    (caveat,) = departures(group_runs([write(tmp_path, *runs)]))
+    assert "AR1 has norm brn." in caveat and "BiC has rest.weight_decay 0.05." in caveat
 
 
-def test_what_perfect_learning_would_reach_is_told_where_it_is_not_everything(tmp_path: Path) -> None:
+def test_the_ceiling_is_a_caveat_where_it_is_below_one(tmp_path: Path) -> None:
     report = make("tpc", 0.5)
     assert "Perfect learning" not in " ".join(conditions(group_runs([write(tmp_path / "a", report)])))
     report.evaluation, report.n_seen = "all", [1, len(report.names)]
     report.accuracy = [[0.5] * len(report.names)] * 2
-    (note,) = conditions(group_runs([write(tmp_path / "b", report)]))
-    assert f"AMCA of {50 + 50 / len(report.names):.1f} %" in note
+    (caveat,) = conditions(group_runs([write(tmp_path / "b", report)]))
+    assert f"AMCA of {50 + 50 / len(report.names):.1f} %" in caveat

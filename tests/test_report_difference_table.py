@@ -17,7 +17,7 @@ def test_intervals_that_exclude_zero_are_bold(three_orders: GroupedRuns) -> None
     assert [c.text for c in joint[3:6]] == ["–", "–", "–"] and joint[6].text == "+30.00"
 
 
-def test_learners_are_also_compared_with_the_recipe(tmp_path: Path) -> None:
+def test_learners_are_also_compared_with_anchored(tmp_path: Path) -> None:
     runs = [make(name, a) for name, a in (("tpc", 0.5), ("ar1", 0.4), ("anchored", 0.6), ("joint", 0.8))]
     runs.append(make("tpc", 0.3, bc="none"))
     table = differences(group_runs([write(tmp_path / "runs", *runs)]))

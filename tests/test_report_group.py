@@ -52,5 +52,5 @@ def test_runs_evaluated_at_different_points_are_not_averaged(tmp_path: Path) -> 
     other = make("ar1", 0.4, order=1)
     for part in ("evaluated_after", "n_seen", "accuracy"):
         getattr(other, part).pop(0)
-    notes = conditions(group_runs([write(tmp_path / "both", one, other)]))
-    assert "Unequal conditions: AR1 has 1 evaluations" in " ".join(notes)
+    caveats = conditions(group_runs([write(tmp_path / "both", one, other)]))
+    assert "Unequal conditions: AR1 has 1 evaluations" in " ".join(caveats)

@@ -46,7 +46,7 @@ def test_classes_are_paired_by_name_not_by_place() -> None:
     assert found is not None and found.bootstrap == (0.0, 0.0), "per class there is no difference at all"
 
 
-def test_only_shared_occasions_are_paired() -> None:
+def test_only_runs_of_the_same_order_and_seed_are_paired() -> None:
     ours = group(make("ar1", 0.6, order=1), make("ar1", 0.1, order=2))
     found = difference(ours, group(make("tpc", 0.5, order=1), make("tpc", 0.5, order=3)), "final")
     assert found is not None and found.n == 1 and found.mean == pytest.approx(0.1)

@@ -88,13 +88,13 @@ def test_markdown_has_a_line_per_learner_and_bold_for_the_best(three_orders: Gro
     assert any(line.startswith("| TPC | **52.00 ± 2.00 % (1.00)**<br>paper 50.46 %") for line in rows)
 
 
-def test_memory_is_told_in_bytes(three_orders: GroupedRuns) -> None:
+def test_memory_is_shown_in_bytes(three_orders: GroupedRuns) -> None:
     table = metric_table(three_orders, MEMORY)
     assert cell(table, "TPC", "CORe50 41/10-1").text == "2.5 MB"
     assert cell(table, "Joint training", "CORe50 41/10-1").text == "none"
 
 
-def test_a_learner_nobody_heard_of_stands_beside_tpc(tmp_path: Path) -> None:
+def test_an_unknown_learner_stands_after_tpc(tmp_path: Path) -> None:
     runs = [make(name, 0.5) for name in ("joint", "newcomer", "tpc", "ncm")]
     grouped = group_runs([write(tmp_path, *runs)])
     names = [row[0].text for row in metric_table(grouped, FINAL).rows]

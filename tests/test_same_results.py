@@ -61,14 +61,17 @@ def test_a_state_is_read_with_the_tree_of_its_header(tmp_path: Path) -> None:
 
 
 def test_only_what_a_listed_defect_explains_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(same_results, "EXPLAINED", {"teach: version 2/*": "The recipe counted too much."})
+    explained = same_results.Explanation("teach: version 2/*", "The recipe counted too much.", relative=1e-6)
+    monkeypatch.setattr(same_results, "EXPLAINED", [explained])
     experiment = same_results.Experiment("teach", [])
     result = same_results.Result
     old, new = result({"version 2/x": one, "version 1/x": one}), result({"version 2/x": almost, "version 1/x": one})
     line, fine = same_results.row(experiment, old, new)
     assert fine and "The recipe counted too much." in line and "1.19e-07" in line
-    new.saved["version 1/x"] = almost
-    assert not same_results.row(experiment, old, new)[1]
+    new.saved["version 2/x"] = one + 1e-4
+    assert not same_results.row(experiment, old, new)[1], "it differs by more than the defect explains"
+    new.saved |= {"version 2/x": one, "version 1/x": almost}
+    assert not same_results.row(experiment, old, new)[1], "another value differs"
 
 
 def test_generated_photos_are_always_the_same() -> None:

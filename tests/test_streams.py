@@ -14,10 +14,8 @@ from triphase.data.streams import (
     Experience,
     Stream,
     class_incremental,
-    concatenate,
     joint,
-    per_class,
-    seeded_order,
+    random_class_order,
     stream,
     with_repetition,
 )
@@ -176,19 +174,24 @@ def test_fingerprint_sees_where_one_experience_ends() -> None:
 
 
 @given(st.integers(1, 10), st.integers(1, 4), st.integers(0, 5), st.booleans())
-def test_class_incremental_brings_b_classes_then_c_each(
-    first: int, then: int, later: int, known_size: bool
-) -> None:
+def test_class_incremental_brings_b_classes_then_c_each(first: int, then: int, later: int, known: bool) -> None:
     assume(first + later * then <= 10)
-    order = seeded_order(10, 3)
+    order = random_class_order(10, 3)
     train, test = dataset(), dataset(each=2)
     s = class_incremental(
-        train, test, NAMES, first=first, then=then, order=order, n_experiences=1 + later, known_size=known_size
+        train,
+        test,
+        NAMES,
+        first=first,
+        then=then,
+        order=order,
+        n_experiences=1 + later,
+        n_classes_known=known,
     )
     n = first + later * then
     assert [len(e.classes) for e in s.experiences] == [first] + [then] * later
     assert s.n_seen == tuple(first + i * then for i in range(later + 1))
-    assert s.n_classes == (n if known_size else None)
+    assert s.n_classes == (n if known else None)
     assert set(s.names) == {NAMES[c] for c in order[:n]}
     assert set(s.names[:first]) == {NAMES[c] for c in order[:first]}
     assert sorted(taught(s)) == torch.isin(train.labels, torch.tensor(order[:n])).nonzero().view(-1).tolist()
@@ -306,11 +309,11 @@ def test_repetition_refuses_what_the_data_does_not_allow(
         with_repetition(dataset(), dataset(), NAMES, n_experiences=n, first=first, per_experience=per_experience)
 
 
-# joint, per_class, concatenate
+# joint
 
 
 def test_joint_holds_all_the_data_once() -> None:
-    source = class_incremental(dataset(), dataset(each=3), NAMES, first=4, then=3, order=seeded_order(10, 1))
+    source = class_incremental(dataset(), dataset(each=3), NAMES, first=4, then=3, order=random_class_order(10, 1))
     s = joint(source)
     assert len(s.experiences) == 1 and s.experiences[0].classes == tuple(range(10))
     assert sorted(taught(s)) == sorted(taught(source)) == list(range(120))
@@ -320,46 +323,10 @@ def test_joint_holds_all_the_data_once() -> None:
 
 
 def test_joint_of_a_stream_of_unknown_size_knows_its_classes() -> None:
-    source = class_incremental(dataset(), dataset(), NAMES, first=4, then=3, known_size=False)
+    source = class_incremental(dataset(), dataset(), NAMES, first=4, then=3, n_classes_known=False)
     assert joint(source).n_classes == 10
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 8), st.integers(0, 3))
-def test_per_class_takes_at_most_n_of_each(labels: list[int], n: int, seed: int) -> None:
-    source = images(labels)
-    chosen = per_class(source, n, seed)
-    for c in set(labels):
-        assert int((chosen.labels == c).sum()) == min(n, labels.count(c))
-    assert chosen.ids.tolist() == sorted(set(chosen.ids.tolist()))  # in the order of the dataset, none twice
-    assert torch.equal(chosen.labels, source.labels[chosen.ids])
-    assert torch.equal(everything(chosen), pixels(chosen.ids))
-    assert torch.equal(per_class(source, n, seed).ids, chosen.ids)
-
-
-def test_per_class_draws_at_random_and_by_seed() -> None:
-    source = dataset(n_classes=2, each=50)
-    draws = [per_class(source, 5, seed).ids.tolist() for seed in range(4)]
-    assert len({tuple(d) for d in draws}) == 4 and max(max(d) for d in draws) > 50
-
-
-@given(st.lists(st.integers(0, 7), min_size=1, max_size=5), st.data())
-def test_concatenation_reads_the_right_pixels_in_any_order(sizes: list[int], data: st.DataObject) -> None:
-    assume(sum(sizes) > 0)
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    shuffles = [torch.tensor(data.draw(st.permutations(range(n))), dtype=torch.long) for n in sizes]
-    parts = [
-        images([i] * n, start).select(p)
-        for i, (n, start, p) in enumerate(zip(sizes, starts, shuffles, strict=True))
-    ]
-    whole = concatenate(parts)
-    ids = torch.cat([part.ids for part in parts])
-    assert torch.equal(whole.ids, ids) and len(whole) == sum(sizes)
-    rows = torch.tensor(data.draw(st.lists(st.integers(0, sum(sizes) - 1))), dtype=torch.long)
-    assert torch.equal(whole.read(rows), pixels(ids[rows]))
-    assert torch.equal(everything(whole.select(rows)), pixels(ids[rows]))
-    assert torch.equal(everything(concatenate([whole, whole])), pixels(ids.repeat(2)))
-
-
-def test_seeded_order_is_a_permutation_that_anyone_can_draw_again() -> None:
-    assert seeded_order(10, 0) == [8, 1, 0, 4, 6, 9, 7, 2, 5, 3]  # published results name it by its seed
-    assert seeded_order(50, 1) == seeded_order(50, 1) != seeded_order(50, 2)
+def test_a_random_class_order_is_a_permutation_that_anyone_can_draw_again() -> None:
+    assert random_class_order(10, 0) == [8, 1, 0, 4, 6, 9, 7, 2, 5, 3]  # published results name it by its seed
+    assert random_class_order(50, 1) == random_class_order(50, 1) != random_class_order(50, 2)

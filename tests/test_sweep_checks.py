@@ -15,7 +15,7 @@ from triphase.bench.sweep.grid import Sweep
 from triphase.errors import Mismatch
 
 
-def test_a_finished_sweep_is_not_gone_on_with_over_other_data(tmp_path: Path) -> None:
+def test_a_sweep_is_not_continued_over_other_data(tmp_path: Path) -> None:
     schedule = Sweep(tmp_path, ("digits-5",), ("ncm",), (0, 1), RunOptions(per_class=9))
     (cell,) = schedule.jobs({})
     files.make_directory(cell.directory)

@@ -47,7 +47,7 @@ def test_the_grid_can_be_the_learning_rates_alone_or_hold_more() -> None:
     assert grid(benchmark, "tpc", "all", lrs=(0.3, 0.1)) == [{"lr": 0.3}, {"lr": 0.1}]
 
 
-def test_streams_of_ones_own_search_what_rivals_need_as_well() -> None:
+def test_other_streams_search_the_options_of_rivals_too() -> None:
     own = find("cifar100:46/10-2")
     searched = [len(grid(own, learner, "paper")) // len(own.lr_grid) for learner in FOUR]
     assert dict(zip(FOUR, searched, strict=True)) == {"tpc": 1, "ar1": 1, "bic": 2, "derpp": 6}

@@ -74,7 +74,7 @@ def test_a_refused_run_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert progress.warnings == ["warning: careful"]
 
 
-def test_a_run_that_somebody_is_at_is_waited_for(tmp_path: Path) -> None:
+def test_a_run_that_another_process_executes_is_waited_for(tmp_path: Path) -> None:
     schedule = Sweep(tmp_path, ("digits-5",), ("slda",), (0,))
     (only,) = schedule.jobs({})
     looks = 0

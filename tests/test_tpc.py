@@ -80,6 +80,23 @@ def test_rows_of_classes_not_known_are_zeroed_at_the_start_of_each_experience() 
     assert checked == 2
 
 
+def test_a_known_class_whose_images_are_all_held_out_keeps_its_protection_in_phase_2() -> None:
+    """E_i^y are the classes with training images: Phase II ends as if the held-out images had not come."""
+    images = tiny_images()
+    train = torch.isin(images.labels, torch.tensor([1, 2])).nonzero().view(-1)
+    rows = torch.cat([train, (images.labels == 0).nonzero().view(-1)[-2:]])
+    held_out = torch.arange(len(rows)) >= len(train)
+    lessons = (Experience(2, images.select(train)), Experience(2, images.select(rows), held_out))
+
+    def head_after_phase_2(lesson: Experience) -> Tensor:
+        learner, heads = learned(TPC(tiny_model(), Memory(40), t=1.0), tiny_stream()), {}
+        learner.learn(lesson, RECIPE, lambda step: heads.update({step.phase: learner.model.head.weight.clone()}))
+        assert learner.known == {0, 1, 2}
+        return heads["II"]
+
+    assert torch.equal(*map(head_after_phase_2, lessons))
+
+
 def phases(learner: TPC, experience: Experience, recipe: Recipe = RECIPE) -> list[tuple[str, int, int]]:
     steps: list[Step] = []
     learner.learn(experience, recipe, steps.append)

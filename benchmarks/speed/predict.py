@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -79,8 +80,8 @@ def slowest_functions(arguments: Sequence[str], n: int) -> list[tuple[float, flo
 def profile(file: Path, arguments: Sequence[str]) -> None:
     """Run one command of triphase under the profiler, after everything is imported."""
     import triphase.__main__
-    import triphase.cli  # noqa: F401
 
+    import_module(f"triphase.cli.{arguments[0]}")
     sys.argv = ["triphase", *arguments]
     profiler = cProfile.Profile()
 

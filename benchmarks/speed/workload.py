@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from triphase import FineTune, Memory, Recipe, SplitClassifier, Stream, class_incremental
 from triphase.context import Context
 from triphase.data import sources
-from triphase.data.streams import per_class
+from triphase.data.images import subsample
 from triphase.models import build, lacks_statistics, rebuild_batchnorm
 
 EPOCHS, N_MBE, N_MBR, LR, CSF_LR, MOMENTUM = 4, 64, 64, 0.01, 0.01, 0.9
@@ -77,7 +77,7 @@ def workload(backbone: str, data: Path, *, experiences: int, per: int, weights: 
     """Experiences of ten classes with `per` images each, a memory as large as an experience."""
     train, test, names = sources.cifar100(data)
     size = 96
-    train, test = per_class(train, per).resized(size), per_class(test, 1).resized(size)
+    train, test = subsample(train, per).resized(size), subsample(test, 1).resized(size)
     stream = class_incremental(train, test, names, first=10, then=10, n_experiences=experiences)
     return Workload(backbone, stream, 10 * per, size, weights)
 

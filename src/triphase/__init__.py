@@ -5,17 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from triphase.app.classifier import ContinualClassifier
+    from triphase.app.predictor import Predictor
     from triphase.bench.run import Report, run
-    from triphase.data import (
-        Experience,
-        Images,
-        Memory,
-        Recipe,
-        Stream,
-        class_incremental,
-        joint,
-        with_repetition,
-    )
+    from triphase.context import Context
+    from triphase.data.images import Images
+    from triphase.data.memory import Memory
+    from triphase.data.recipe import Recipe
+    from triphase.data.streams import Experience, Stream, class_incremental, joint, with_repetition
     from triphase.learners import (
         AR1,
         NCM,
@@ -33,6 +29,36 @@ if TYPE_CHECKING:
     from triphase.models import SplitClassifier
 
 __version__ = "0.1.0"
+# Where each public name is defined: imported on demand, because torch takes a second to import.
+_MODULES = {
+    "AR1": "learners.ar1",
+    "NCM": "learners.ncm",
+    "SLDA": "learners.slda",
+    "TPC": "learners.tpc",
+    "Anchored": "learners.anchored",
+    "BiC": "learners.bic",
+    "Context": "context",
+    "ContinualClassifier": "app.classifier",
+    "DERpp": "learners.derpp",
+    "DepthSLDA": "learners.slda_depths",
+    "Experience": "data.streams",
+    "FineTune": "learners.finetune",
+    "Images": "data.images",
+    "Joint": "learners.joint",
+    "Learner": "learners.protocol",
+    "Memory": "data.memory",
+    "Predictor": "app.predictor",
+    "RanPAC": "learners.ranpac",
+    "Recipe": "data.recipe",
+    "Report": "bench.run",
+    "SplitClassifier": "models",
+    "Stream": "data.streams",
+    "class_incremental": "data.streams",
+    "joint": "data.streams",
+    "run": "bench.run",
+    "with_repetition": "data.streams",
+}
+_PACKAGES = ("app", "bench", "data", "learners", "maths", "models")
 __all__ = [
     "AR1",
     "NCM",
@@ -40,6 +66,7 @@ __all__ = [
     "TPC",
     "Anchored",
     "BiC",
+    "Context",
     "ContinualClassifier",
     "DERpp",
     "DepthSLDA",
@@ -49,6 +76,7 @@ __all__ = [
     "Joint",
     "Learner",
     "Memory",
+    "Predictor",
     "RanPAC",
     "Recipe",
     "Report",
@@ -59,22 +87,17 @@ __all__ = [
     "run",
     "with_repetition",
 ]
-_ROOMS = ("app", "bench", "data", "learners", "maths", "models")
-# where the names live; the last one is slow to import, for it needs scikit-learn
-_HOMES = ("data", "models", "learners", "bench.run", "app.classifier")
 
 
 def __getattr__(name: str) -> Any:
-    """Names on demand: torch takes a second to import, and the command line wants a say in how."""
-    if name in _ROOMS:
+    """Import a name when it is asked for."""
+    if name in _PACKAGES:
         return import_module(f"triphase.{name}")
-    if name in __all__:
-        for home in _HOMES:
-            content = vars(import_module(f"triphase.{home}"))
-            if name in content:
-                globals()[name] = content[name]
-                return content[name]
-    raise AttributeError(f"module 'triphase' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'triphase' has no attribute {name!r}")
+    value = getattr(import_module(f"triphase.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,12 +1,13 @@
-"""What one lesson or run needs beside its learner: a budget, caches of latents, a stopwatch.
+"""What one lesson or run uses beside its learner: a budget, caches of latents, a stopwatch.
 
-The caller makes it and passes it down, so two lessons or runs in one process never meet.
+The caller makes it and passes it down, so two lessons or runs in one process do not share state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -27,8 +28,8 @@ class Context:
         self.budget = Budget() if budget is None else budget
         self.stopwatch = Stopwatch()
         self.latents_folder = latents_folder
-        self._latents: list[tuple[_Unchanged, Tensor, Tensor]] | None = None  # llf, ids, z; None: not reused
-        self._folded: tuple[_Unchanged, nn.Module] | None = None
+        self._latents: list[_Latents] | None = None  # None: not reused
+        self._folded: tuple[_Snapshot, nn.Module] | None = None
 
     def __deepcopy__(self, memo: object) -> Context:
         return self  # a copy of a learner works in the same context
@@ -44,30 +45,38 @@ class Context:
             self._latents = outer
 
     def find_latents(self, llf: nn.Module, ids: Tensor, views: int, dtype: torch.dtype) -> Tensor | None:
-        """(n, views, ...): latents of the images with these ids, if `keep_latents` has got all of them."""
-        for network, kept_ids, z in self._latents or ():
-            if z.dtype != dtype or z.shape[1] < views or not network.matches(llf):
-                continue
-            row_of = {id_: row for row, id_ in enumerate(kept_ids.tolist())}
-            rows = [row_of.get(id_, -1) for id_ in ids.tolist()]
-            if min(rows, default=-1) >= 0:
-                return z[torch.tensor(rows), :views]
+        """(n, views, ...): latents of the images with these ids, if all of them were kept."""
+        for kept in self._latents or ():
+            if kept.z.dtype == dtype and kept.z.shape[1] >= views and kept.llf.matches(llf):
+                rows = [kept.row_of.get(id_, -1) for id_ in ids.tolist()]
+                if min(rows, default=-1) >= 0:
+                    return kept.z[torch.tensor(rows), :views]
         return None
 
     def keep_latents(self, llf: nn.Module, ids: Tensor, z: Tensor) -> None:
         """Keep latents (n, views, ...) for `find_latents`, inside `reuse_latents`."""
         if self._latents is not None:
-            self._latents.append((_Unchanged(llf), ids, z))
+            row_of = {id_: row for row, id_ in enumerate(ids.tolist())}
+            self._latents.append(_Latents(_Snapshot(llf), row_of, z))
 
     def folded(self, llf: nn.Module, fold: Callable[[nn.Module], nn.Module]) -> nn.Module:
         """fold(llf), made once for as long as llf does not change."""
         if self._folded is None or not self._folded[0].matches(llf):
-            self._folded = _Unchanged(llf), fold(llf)
+            self._folded = _Snapshot(llf), fold(llf)
         return self._folded[1]
 
 
-class _Unchanged:
-    """A network together with the autograd versions of its tensors: every in-place operation counts them up."""
+@dataclass(frozen=True)
+class _Latents:
+    """Latents (n, views, ...) by the id of the image."""
+
+    llf: _Snapshot
+    row_of: dict[int, int]
+    z: Tensor
+
+
+class _Snapshot:
+    """A network as it was: the autograd version of a tensor is counted up by every in-place operation."""
 
     def __init__(self, network: nn.Module) -> None:
         self._network, self._versions = network, _versions(network)
@@ -76,10 +85,10 @@ class _Unchanged:
         """Whether it is this network, and no tensor of it was replaced or written to."""
         if network is not self._network:
             return False
-        now = _versions(network)
-        pairs = zip(now, self._versions, strict=False)
-        same = all(a is b and place == was for (a, *place), (b, *was) in pairs)
-        return same and len(now) == len(self._versions)
+        before, now = self._versions, _versions(network)
+        return len(now) == len(before) and all(
+            a is b and state == was for (a, *state), (b, *was) in zip(now, before, strict=True)
+        )
 
 
 def _versions(network: nn.Module) -> list[tuple[Tensor, int, int]]:

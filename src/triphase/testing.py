@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience, Stream, stream
+from triphase.errors import InvalidValue
 from triphase.learners.protocol import Learner, Step, Tick, ignore
 from triphase.models import Normalize, SplitClassifier, linear_head
 from triphase.randomness import generator
 
 Make = Callable[[SplitClassifier, Memory], Learner]
-Place = tuple[int, str, int, int]  # experience, phase, epoch, step
+Position = tuple[int, str, int, int]  # experience, phase, epoch, step
 
 FIRST = Recipe(epochs=3, lr=0.02, n_mbe=8, augment="flip")
 REST = Recipe(epochs=3, lr=0.02, n_mbe=8, n_mbr=8, augment="flip")
@@ -63,13 +65,13 @@ def check_resumed_equals_uninterrupted(make: Make) -> None:
     experiences = tiny_stream().experiences
     learner = make(tiny_model(), Memory(12, seed=0))
     snapshots: list[tuple[int, int, dict[str, Any]]] = []  # experience, steps taken in all, state
-    places: list[Place] = []
+    positions: list[Position] = []
     for experience in experiences:
-        snapshots.append((experience.index, len(places), _through_disk(learner.state_dict())))
+        snapshots.append((experience.index, len(positions), _through_disk(learner.state_dict())))
 
         def watch(step: Step, index: int = experience.index) -> None:
-            places.append(_place(index, step))
-            snapshots.append((index, len(places), _through_disk(learner.state_dict())))
+            positions.append(_position(index, step))
+            snapshots.append((index, len(positions), _through_disk(learner.state_dict())))
 
         _learn(learner, experience, watch)
     expected = _end(learner)
@@ -77,11 +79,11 @@ def check_resumed_equals_uninterrupted(make: Make) -> None:
         where = f"continued after step {taken}, in experience {index}"
         again = make(tiny_model(), Memory(12, seed=0))
         again.load_state_dict(snapshot)
-        left: list[Place] = []
+        left: list[Position] = []
         for experience in experiences[index - 1 :]:
             i = experience.index
-            _learn(again, experience, lambda step, i=i, left=left: left.append(_place(i, step)))  # type: ignore[misc]
-        assert left == places[taken:], f"{where}, it took the steps {left} instead of {places[taken:]}"
+            _learn(again, experience, lambda step, i=i, left=left: left.append(_position(i, step)))  # type: ignore[misc]
+        assert left == positions[taken:], f"{where}, it took the steps {left} instead of {positions[taken:]}"
         _assert_equal(_end(again), expected, f"{where}, the end differs")
 
 
@@ -125,6 +127,33 @@ def _check_lessons(learner: Learner) -> None:
     _assert_scores(learner, seen | {3})
 
 
+def check_held_out_images_teach_no_class(make: Make) -> None:
+    """A class is learned from training images: held-out images alone make no class known and unlearn none."""
+    images, learner = tiny_images(), make(tiny_model(), Memory(12, seed=0))
+    lessons = [((0, 1), 2), ((1, 2), 0)]  # classes to train on, and the class whose images are all held out
+    seen: set[int] = set()
+    for index, (classes, held_out) in enumerate(lessons, start=1):
+        rows = torch.isin(images.labels, torch.tensor([*classes, held_out])).nonzero().view(-1)[index::2]
+        part = images.select(rows)
+        _learn(learner, Experience(index, part, part.labels == held_out))
+        seen |= set(classes)
+        _assert_scores(learner, seen)
+
+
+def check_trainable_all_is_obeyed_or_refused(make: Make) -> None:
+    """With `Recipe.trainable = "all"` llf learns, or the learner refuses and leaves the model as it was."""
+    learner = make(tiny_model(), Memory(12, seed=0))
+    llf, before = copy.deepcopy(learner.model.llf.state_dict()), copy.deepcopy(_weights(learner))
+    steps: list[Step] = []
+    try:
+        learner.learn(tiny_stream().experiences[0], replace(FIRST, trainable="all"), steps.append)
+    except InvalidValue:
+        _assert_equal(_weights(learner), before, "a refused recipe changed the model")
+        return
+    moved = any(not torch.equal(llf[name], tensor) for name, tensor in learner.model.llf.state_dict().items())
+    assert moved or not steps, "trainable='all' was ignored: train llf, or refuse with InvalidValue"
+
+
 def check_logits_leave_the_learner_alone(make: Make) -> None:
     """Evaluating changes no weight, no statistic and no mode."""
     learner = make(tiny_model(), Memory(12, seed=0))
@@ -143,6 +172,8 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
     check_experience_is_not_mutated,
     check_frozen_llf_does_not_move,
     check_any_experience_is_accepted,
+    check_held_out_images_teach_no_class,
+    check_trainable_all_is_obeyed_or_refused,
     check_logits_leave_the_learner_alone,
 )
 
@@ -194,7 +225,7 @@ def _learn(learner: Learner, experience: Experience, tick: Tick = ignore) -> Non
     learner.learn(experience, FIRST if experience.index == 1 else REST, tick)
 
 
-def _place(index: int, step: Step) -> Place:
+def _position(index: int, step: Step) -> Position:
     return index, step.phase, step.epoch, step.step
 
 

@@ -148,7 +148,7 @@ def _labels_mixed_up(model: Model, lesson: Lesson, baseline: Baseline) -> bool:
     them: those are many, so classes that are hard to tell apart must not be taken for mixed-up labels.
     """
     experience = lesson.experience
-    held_out, classes = experience.held_out, experience.classes
+    held_out, classes = experience.held_out, experience.images.labels.unique().tolist()
     if held_out is None or len(classes) < 2 or len(baseline.y) == 0:
         return False
     own = experience.images.select(held_out.nonzero().view(-1))

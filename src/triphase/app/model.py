@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from triphase.context import Context
 from triphase.data.feature_cache import encode, features, pack, unpack
 from triphase.data.images import Images
 from triphase.data.memory import HELD_OUT, Memory
-from triphase.errors import CorruptState, InvalidValue
+from triphase.errors import CorruptState, InvalidValue, TriphaseWarning
 from triphase.learners.protocol import Teachable
 from triphase.models import SplitClassifier, backbone, build
 
@@ -242,7 +243,15 @@ class Model:
 
 def build_network(options: ModelOptions, *, blank: bool = False) -> SplitClassifier:
     """The network of a model, without its weights if a state will be loaded."""
-    size = options.image_size or backbone(options.backbone).photo_size
+    chosen = backbone(options.backbone)
+    if not (blank or chosen.pretrained):
+        warnings.warn(
+            f"{options.backbone} comes without pre-trained weights: its frozen half stays random, and it will "
+            "recognise little. Take a backbone that is pre-trained for photos.",
+            TriphaseWarning,
+            stacklevel=3,
+        )
+    size = options.image_size or chosen.photo_size
     return build(options.backbone, image_size=size, seed=options.seed, load_pretrained=not blank)
 
 

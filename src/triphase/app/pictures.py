@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from triphase.data.decoding import square
+from triphase.data.decoding import check_file, square
 from triphase.data.images import Images, content_ids, resize
 from triphase.data.sources.files import file_id
-from triphase.errors import BadData, InvalidValue
+from triphase.errors import InvalidValue
 
 Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "NDArray[np.uint8]", Tensor]
 
@@ -31,9 +31,8 @@ def as_images(X: Pictures, size: int) -> Images:
     pictures = list(X)
     if pictures and all(isinstance(picture, (str, Path)) for picture in pictures):
         paths = [Path(picture) for picture in pictures]  # type: ignore[arg-type]
-        missing = [path for path in paths if not path.is_file()]
-        if missing:
-            raise BadData(f"There is no file {missing[0]}.")
+        for path in paths:
+            check_file(path)
         ids = torch.tensor([file_id(path) for path in paths])
         return Images.from_files(paths, torch.zeros(len(paths), dtype=torch.long), ids, size)
     squares = [_one(picture, size) for picture in pictures]

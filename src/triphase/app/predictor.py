@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,12 @@ from torch import Tensor
 from triphase.app.calibration import Calibration
 from triphase.app.ood import ood_scores
 from triphase.app.store.versions import Store
-from triphase.data.decoding import DECODE_THREADS, decode
+from triphase.data.decoding import decode, in_threads
 from triphase.data.images import Images
 from triphase.errors import BadData, CorruptState
 from triphase.models import build
 from triphase.models.folding import fold_layout_, folded
 from triphase.models.inference import Ensemble, ensemble_state, load_ensemble
-from triphase.printable import printable
 
 if TYPE_CHECKING:
     from triphase.app.model import Model
@@ -56,6 +54,7 @@ class Predictor:
             self._llf.load_state_dict(parts["inference_llf"])
             self._llf.eval().requires_grad_(False)
             self._ensemble = load_ensemble(_joined(parts), network.csf)
+            self._check()
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise CorruptState(f"The parts of this model do not belong together ({error!r}).") from error
 
@@ -64,6 +63,12 @@ class Predictor:
         """The predictor of the version in use in a model directory."""
         parts, _ = Store(path).load(parts=PARTS)
         return cls(parts)
+
+    def _check(self) -> None:
+        """Refuse parts of different models: a blank image must get one probability for each class."""
+        probabilities, _ = self(torch.zeros(1, 3, self.size, self.size, dtype=torch.uint8))
+        if probabilities.shape != (1, len(self.names)) or not bool(probabilities.isfinite().all()):
+            raise ValueError(f"{probabilities.shape[1]} scores for {len(self.names)} classes")
 
     @torch.inference_mode()
     def __call__(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,23 +96,15 @@ class Predictor:
     def answer_files(self, files: Sequence[Path]) -> list[Answer | str]:
         """For each file what the model says about it, or a sentence why it cannot be read."""
         answers: list[Answer | str] = []
-        with ThreadPoolExecutor(DECODE_THREADS) as pool:
-            for start in range(0, len(files), self.chunk):
-                part = files[start : start + self.chunk]
-                decoded = (
-                    [self._decode(file) for file in part] if len(part) == 1 else list(pool.map(self._decode, part))
-                )
-                pixels = [picture for picture in decoded if isinstance(picture, Tensor)]
-                said = iter(self.answers(torch.stack(pixels)) if pixels else [])
-                answers += [picture if isinstance(picture, str) else next(said) for picture in decoded]
+        for start in range(0, len(files), self.chunk):
+            decoded = in_threads(self._decode, files[start : start + self.chunk])
+            pixels = [picture for picture in decoded if isinstance(picture, Tensor)]
+            said = iter(self.answers(torch.stack(pixels)) if pixels else [])
+            answers += [picture if isinstance(picture, str) else next(said) for picture in decoded]
         return answers
 
     def _decode(self, file: Path) -> Tensor | str:
         """The pixels of a photo, or a sentence."""
-        if file.is_dir():
-            return f"{printable(file)} is a folder; give the photos in it, such as {printable(file)}/*.jpg"
-        if not file.is_file():
-            return f"There is no file {printable(file)}; check the spelling."
         try:
             return decode(file, self.size)
         except BadData as error:

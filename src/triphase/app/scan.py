@@ -128,7 +128,7 @@ def find_taught(
     skip_bad: bool = False,
     watch: Watch = lambda event: None,
 ) -> tuple[list[Path], Tensor]:
-    """The photos in some files and folders, at any depth, that were taught: each content once, and their ids."""
+    """The taught photos among files and folders, at any depth: each content once, and their ids."""
     listed: list[_File] = []
     for place in places:
         if not place.is_dir():

@@ -17,9 +17,10 @@ NOTATIONS = {  # what `find` reads beside names
 }
 Grid = Mapping[str, tuple[Any, ...]]  # values to search by name of a learner's option
 
-DERPP: Grid = {"alpha": (0.1, 0.2, 0.5), "beta": (0.5, 1.0)}
-CORE50: Mapping[str, Grid] = {"bic": {"stage2_epochs": (4, 8, 12)}, "derpp": DERPP}
-OTHERS: Mapping[str, Grid] = {"bic": {"stage2_epochs": (8, 100)}, "derpp": DERPP}  # 8 steps do not fit two numbers
+DERPP_GRID: Grid = {"alpha": (0.1, 0.2, 0.5), "beta": (0.5, 1.0)}
+CORE50_GRIDS: Mapping[str, Grid] = {"bic": {"stage2_epochs": (4, 8, 12)}, "derpp": DERPP_GRID}
+# 8 steps of stage 2 are too few to fit two numbers, so 100 are tried as well
+OTHER_GRIDS: Mapping[str, Grid] = {"bic": {"stage2_epochs": (8, 100)}, "derpp": DERPP_GRID}
 NICV2 = 391  # experiences in the published lists
 
 
@@ -75,7 +76,7 @@ def _core50(name: str, shape: tuple[int, int, int] | None, n_mbe: int, n_mbr: in
         first=first,
         rest=replace(first, n_mbe=n_mbe, n_mbr=n_mbr),
         lr_grid=(0.05, 0.02, 0.005, 0.002, 0.0005),
-        grids=CORE50,
+        grids=CORE50_GRIDS,
         repetition=shape is None,
         evaluation="all",
         weights="mobilenet_v1_folded.safetensors",
@@ -96,7 +97,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             first=Recipe(epochs=35, lr=0.005, n_mbe=128, weight_decay=1e-4, augment="rrc+flip"),
             rest=Recipe(epochs=35, lr=0.005, n_mbe=50, n_mbr=78, weight_decay=1e-4, augment="rrc+flip"),
             lr_grid=(0.01, 0.005, 0.001),
-            grids={"bic": {"stage2_epochs": (20, 35, 50)}, "derpp": DERPP},
+            grids={"bic": {"stage2_epochs": (20, 35, 50)}, "derpp": DERPP_GRID},
             evaluate_after=(*range(1, 97, 5), 100),
             weights="resnet18_places365.pth.tar",
         ),
@@ -112,7 +113,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             ),
             rest=Recipe(epochs=150, lr=0.01, n_mbe=142, n_mbr=114, weight_decay=2e-4, augment="crop+flip"),
             lr_grid=(0.1, 0.05, 0.01, 0.005, 0.001, 0.0005),
-            grids={"bic": {"stage2_epochs": (50, 100, 150)}, "derpp": DERPP},
+            grids={"bic": {"stage2_epochs": (50, 100, 150)}, "derpp": DERPP_GRID},
             pretrained=False,
         ),
         _core50("core50-nicv2-391", None, 42, 214),
@@ -163,7 +164,7 @@ def find(name: str) -> Benchmark:
         shape=shape,
         rest=_DEFAULTS[match[1]]["first"],
         lr_grid=(0.1, 0.03, 0.01),
-        grids=OTHERS,
+        grids=OTHER_GRIDS,
         repetition=bool(match[2]),
         evaluation="all" if match[2] else "seen",  # as the paper evaluates NIC
         **_DEFAULTS[match[1]],

@@ -12,7 +12,7 @@ import torch
 from triphase.data import sources
 from triphase.data.images import Images
 from triphase.data.sources.imagenet import TRAIN_IMAGES, VAL_IMAGES
-from triphase.data.streams import seeded_order
+from triphase.data.streams import random_class_order
 from triphase.errors import BadData, TriphaseWarning
 from triphase.randomness import keys
 
@@ -29,7 +29,7 @@ def class_order(dataset: str, n_classes: int, order: int) -> Sequence[int]:
         classes = np.arange(n_classes)
         np.random.RandomState(1993).shuffle(classes)
         return [int(c) for c in classes]
-    return list(range(n_classes)) if dataset == "digits" and order == 0 else seeded_order(n_classes, order)
+    return list(range(n_classes)) if dataset == "digits" and order == 0 else random_class_order(n_classes, order)
 
 
 Dataset = tuple[Images, Images, list[str]]  # training images, test images, class names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,13 +73,13 @@ def sweep(
     progress = _execute(schedule, out / "sweep.json", arguments, workers, quiet=as_json)
     summary = schedule.summary(progress.results, progress.failed)
     if as_json:
-        print_json(summary)
+        _print_json(summary, progress, out)
     else:
         for benchmark, entries in summary["benchmarks"].items():
             _print_table(benchmark, {name: (_words(entry["chosen"]), entry) for name, entry in entries.items()})
         if len(schedule.orders) == 1:
             print("One order: whatever was chosen was chosen by the very results that are shown.")
-    _fail_if_runs_failed(progress, out)
+        _fail_if_runs_failed(progress, out)
 
 
 @sweep_options
@@ -118,13 +119,13 @@ def ablate(
     progress = _execute(schedule, out / "ablation.json", arguments, workers, quiet=as_json)
     summary = schedule.summary(progress.results, progress.failed)
     if as_json:
-        print_json(summary)
+        _print_json(summary, progress, out)
     else:
         for benchmark, parts in summary["benchmarks"].items():
             for part, entry in parts.items():
                 words = _words({"lr": entry["lr"]})
                 _print_table(f"{benchmark}, {part}", {name: (words, c) for name, c in entry["columns"].items()})
-    _fail_if_runs_failed(progress, out)
+        _fail_if_runs_failed(progress, out)
 
 
 def _execute(schedule: Schedule, summary: Path, arguments: list[str], workers: int, *, quiet: bool) -> Progress:
@@ -164,6 +165,17 @@ def _words(setting: dict[str, Any] | None) -> str:
     return (
         "–" if not setting else " ".join(f"{name} {value}" for name, value in setting.items() if value is not None)
     )
+
+
+def _print_json(summary: dict[str, Any], progress: Progress, out: Path) -> None:
+    """One document, also if runs failed: then with an "error", and status 1."""
+    try:
+        _fail_if_runs_failed(progress, out)
+    except TriphaseError as error:
+        print(f"error: {error}", file=sys.stderr)
+        print_json(summary | {"error": str(error)})
+        raise typer.Exit(1) from error
+    print_json(summary)
 
 
 def _fail_if_runs_failed(progress: Progress, out: Path) -> None:

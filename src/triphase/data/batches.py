@@ -16,7 +16,7 @@ from torch import Tensor
 
 from triphase.context import Context
 from triphase.data.feature_cache import unpack
-from triphase.data.memory import Memory, Read
+from triphase.data.memory import Memory, ReadColumns
 from triphase.data.prefetch import prefetch
 from triphase.data.recipe import Recipe
 from triphase.data.sampler import Sampler
@@ -113,7 +113,7 @@ class Batches:
         """z of samples of the memory, without augmentation."""
         return unpack(self._latents.memory_latents(slots).to(self.model.device).float())
 
-    def update_memory(self, extra_columns: Read = lambda rows: {}) -> None:
+    def update_memory(self, extra_columns: ReadColumns = lambda rows: {}) -> None:
         """Offer the experience to the memory (class-balanced reservoir, end of Phase II).
 
         `extra_columns` gives further columns of the images that get in.

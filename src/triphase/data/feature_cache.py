@@ -1,8 +1,8 @@
-"""Latents computed once: z = llf(x) of whole sets of images, and where it is kept.
+"""Latents computed once: z = llf(x) of whole sets of images.
 
-A frozen llf gives every image the same latent for ever, so it is computed once per distinct view. The context says
-how many of them stay in memory, whether they are reused, and in which folder runs over the same images with the
-same llf find each other's latents.
+A frozen llf gives an image the same latent every time, so it is computed once per distinct view. The context says
+how many latents stay in memory, whether they are reused, and in which folder runs over the same images with the
+same llf find each other's.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from triphase.errors import CannotWrite, CorruptState
 from triphase.models import SplitClassifier
 from triphase.models.folding import folded
 
-CHUNK = 32  # images per pass when filling a store; always full, so that a value never depends on its company
-PIXELS = 1 << 18  # of a pass at most, from 4 images on: larger feature maps are paged in anew each time
+CHUNK = 32  # images per pass, always full: a latent must not depend on the images beside it
+PIXELS = 1 << 18  # per pass at most, if it has more than 4 images: larger feature maps leave the processor's cache
 COPIES = 3  # of latents in memory while they are read from the shared folder
-Read = Callable[[Tensor], Tensor]
-View = Callable[[Tensor, Tensor, int], Tensor]  # pixels, their rows, number of the view -> pixels
+Read = Callable[[Tensor], Tensor]  # rows -> pixels
+View = Callable[[Tensor, Tensor, int], Tensor]  # pixels, their rows, number of a view -> pixels of that view
 
 
 def mirror_view(x: Tensor, rows: Tensor, view: int) -> Tensor:
@@ -60,13 +60,12 @@ def encode(
 
     for rows, x in context.stopwatch.time_waiting("data", prefetch(range(0, max(n, 1), chunk), prepare)):
         for number in range(views):
-            seen = view(x, rows, number)
-            seen = torch.cat([seen, seen.new_zeros(chunk - len(seen), *seen.shape[1:])])
+            pixels = _padded(view(x, rows, number), chunk)
             with context.stopwatch.time("llf"):
-                z = pack(model.encode(seen, llf))
+                z = pack(model.encode(pixels, llf))
             if store is None:
                 store = context.budget.allocate((n, views, *z.shape[1:]), dtype)
-            store[rows[0] if len(rows) else 0 :][: len(rows), number] = z[: len(rows)].to(store)
+            store[rows, number] = z[: len(rows)].to(store)
     assert store is not None
     return store
 
@@ -78,22 +77,26 @@ def features(model: SplitClassifier, z: Tensor) -> Tensor:
     chunks = []
     for start in range(0, len(flat), CHUNK):
         part = flat[start : start + CHUNK].to(model.device).float()
-        padded = torch.cat([part, part.new_zeros(CHUNK - len(part), *part.shape[1:])])
-        chunks.append(model.features(unpack(padded))[: len(part)].cpu())
+        chunks.append(model.features(unpack(_padded(part, CHUNK)))[: len(part)].cpu())
     return torch.cat(chunks).view(*z.shape[:2], -1)
+
+
+def _padded(x: Tensor, n: int) -> Tensor:
+    """x (m, ...) with zeros after it, (n, ...)."""
+    return torch.cat([x, x.new_zeros(n - len(x), *x.shape[1:])])
 
 
 def latents(
     model: SplitClassifier, images: Images, dtype: torch.dtype = torch.float32, context: Context | None = None
 ) -> Tensor:
-    """(n, ...): packed llf of images without augmentation, as evaluation wants them."""
+    """(n, ...): packed llf of images without augmentation."""
     return latent_views(model, images, 1, dtype, context)[:, 0]
 
 
 def latent_views(
     model: SplitClassifier, images: Images, views: int, dtype: torch.dtype, context: Context | None = None
 ) -> Tensor:
-    """(n, views, ...): packed llf of images and of their mirror images; computed if the context has none."""
+    """(n, views, ...): packed llf of images, and with 2 views of their mirror images, reused if possible."""
     context = Context() if context is None else context
 
     def read(rows: Tensor) -> Tensor:
@@ -102,15 +105,15 @@ def latent_views(
 
     z = context.find_latents(model.llf, images.ids, views, dtype)
     if z is None:
-        z = _from_folder(model, images, read, views, dtype, context)
+        z = _shared_latents(model, images, read, views, dtype, context)
         context.keep_latents(model.llf, images.ids, z)
     return z
 
 
-def _from_folder(
+def _shared_latents(
     model: SplitClassifier, images: Images, read: Read, views: int, dtype: torch.dtype, context: Context
 ) -> Tensor:
-    """Latents from the shared folder if there is one and it has them; computed, and written there, if not."""
+    """Latents from the shared folder, if there is one and it has them; otherwise computed and written there."""
     folder, stopwatch = context.latents_folder, context.stopwatch
     if folder is None or len(images) == 0:
         return encode(model, len(images), read, views, dtype, context=context)
@@ -118,20 +121,20 @@ def _from_folder(
     try:
         found = files.load(path)
         z = context.budget.allocate(tuple(found["z"].shape), dtype).copy_(found["z"])
-        stopwatch.add_borrowed(found["seconds"])  # or whoever comes second would seem to be faster
+        stopwatch.add_borrowed(found["seconds"])  # or the second run would seem to be faster
         return z
-    except CorruptState:  # missing, or left half-written: it can be computed
+    except CorruptState:  # missing or damaged
         before = dict(stopwatch.seconds)
         z = encode(model, len(images), read, views, dtype, context=context)
         spent = {part: stopwatch.seconds[part] - before[part] for part in ("data", "llf")}
         if COPIES * z.nbytes <= context.budget.limit:
-            with suppress(CannotWrite):  # a full disk: the others compute theirs, too
+            with suppress(CannotWrite):  # a full disk: other runs compute their own
                 _publish(path, {"z": z, "seconds": spent})
         return z
 
 
 def _publish(path: Path, latents: files.State) -> None:
-    """Write a file that appears whole; several runs may write the same one at a time."""
+    """Write a file atomically; several runs may write the same one at a time."""
     own = path.with_name(f"{path.stem}.{os.getpid()}-{threading.get_ident()}.safetensors")
     files.make_directory(path.parent)
     files.save(own, latents)
@@ -139,10 +142,10 @@ def _publish(path: Path, latents: files.State) -> None:
 
 
 def _digest(model: SplitClassifier, images: Images, read: Read, views: int, dtype: torch.dtype) -> str:
-    """What latents depend on: llf, which images at which size, views, precision.
+    """A checksum of what latents depend on: llf, the images and their size, views, precision.
 
     Ids stand for images: positions (CIFAR-100, digits), hashes of paths (CORe50, ImageNet) or of content (photos).
-    The pixels of the first two tell the size.
+    The pixels of two images stand for the size.
     """
     digest = hashlib.sha256(f"{views} {dtype} {torch.__version__}".encode())
     probe = read(torch.arange(min(2, len(images))))
@@ -157,14 +160,14 @@ def gather(store: Tensor, rows: Tensor, views: Tensor, out: Tensor) -> None:
     if flat.dtype == out.dtype:
         torch.index_select(flat, 0, index, out=out)
     else:
-        out.copy_(flat[index])  # half precision: what is copied in between is half as large
+        out.copy_(flat[index])  # from half precision
 
 
 def pack(z: Tensor) -> Tensor:
-    """Feature maps with the channels last, in which they are stored: convolutions then get them as they like."""
+    """Feature maps with the channels last: the memory layout in which convolutions are fastest."""
     return z.permute(0, 2, 3, 1).contiguous() if z.dim() == 4 else z
 
 
 def unpack(z: Tensor) -> Tensor:
-    """NCHW again, without moving anything."""
+    """NCHW again, without a copy."""
     return z.permute(0, 3, 1, 2) if z.dim() == 4 else z

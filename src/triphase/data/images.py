@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from triphase.data.decoding import decode, in_threads
 from triphase.errors import BadData, InvalidValue
+from triphase.randomness import generator
 
 Reader = Callable[[Tensor], Tensor]  # row numbers (int64) -> uint8 NCHW
 
@@ -20,7 +21,7 @@ Reader = Callable[[Tensor], Tensor]  # row numbers (int64) -> uint8 NCHW
 class Images:
     """Labelled images with stable ids; `read` returns pixels at one common size.
 
-    Ids tell samples apart for ever (the reservoir's keys come from them): a content hash, or the position in the
+    Ids identify samples for ever (the reservoir's keys come from them): a content hash, or the position in the
     dataset for published sets.
 
     >>> images = Images.from_array(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 1, 2]))
@@ -80,7 +81,7 @@ class Images:
         return self._reader(self._rows[indices])
 
     def select(self, indices: Tensor, labels: Tensor | None = None) -> Images:
-        """Some of the images, optionally under other labels; no pixel is copied."""
+        """The images at these indices, optionally under other labels; no pixel is copied."""
         chosen = self.labels[indices] if labels is None else labels
         return Images(self._reader, chosen, self.ids[indices], self._rows[indices])
 
@@ -88,6 +89,34 @@ class Images:
         """The same images, scaled to size x size whenever they are read."""
         reader = self._reader
         return Images(lambda rows: resize(reader(rows), size), self.labels, self.ids, self._rows)
+
+
+def select_classes(images: Images, classes: Sequence[int]) -> Images:
+    """The images of these classes, in their order."""
+    return images.select(torch.isin(images.labels, torch.tensor(classes)).nonzero().view(-1))
+
+
+def subsample(images: Images, n_per_class: int, seed: int = 0) -> Images:
+    """At most n_per_class images of each class, drawn at random."""
+    shuffled = torch.randperm(len(images), generator=generator(seed, "subset"))
+    grouped = shuffled[images.labels[shuffled].argsort(stable=True)]
+    _, counts = images.labels.unique(return_counts=True)
+    rank = torch.arange(len(images)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return images.select(grouped[rank < n_per_class].sort().values)
+
+
+def concatenate(parts: Sequence[Images]) -> Images:
+    """All the images of several sets, in order; no pixel is copied."""
+    ends = torch.tensor([len(part) for part in parts]).cumsum(0)
+
+    def read(rows: Tensor) -> Tensor:
+        owner = torch.searchsorted(ends, rows, right=True)
+        pieces = [(owner == i).nonzero().view(-1) for i in range(len(parts))]
+        pixels = [parts[i].read(rows[at] - ends[i] + len(parts[i])) for i, at in enumerate(pieces) if len(at)]
+        return torch.cat(pixels)[torch.cat(pieces).argsort()] if pixels else parts[0].read(rows)
+
+    labels = torch.cat([part.labels for part in parts])
+    return Images(read, labels, torch.cat([part.ids for part in parts]))
 
 
 def content_ids(pixels: Tensor) -> Tensor:

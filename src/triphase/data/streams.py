@@ -12,25 +12,26 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from triphase.data.images import Images
+from triphase.data.images import Images, concatenate, select_classes
 from triphase.errors import BadData, InvalidValue
 from triphase.randomness import generator
 
 
 @dataclass(frozen=True)
 class Experience:
-    """E_i: the data of one lesson, accessible only while it is learned (Eq. 2)."""
+    """E_i: the data of one experience, accessible only while it is learned (Eq. 2)."""
 
     index: int  # from 1
     images: Images
     held_out: Tensor | None = None  # (n_i,) bool: images to measure with, never trained on
     columns: dict[str, Tensor] = field(default_factory=dict)  # what else the memory keeps of each image
-    classes: tuple[int, ...] = field(init=False)
+    classes: tuple[int, ...] = field(init=False)  # E_i^y: those with training images
 
     def __post_init__(self) -> None:
         if len(self.images) == 0:
             raise BadData(f"Experience {self.index} has no images; drop it from the stream.")
-        object.__setattr__(self, "classes", tuple(self.images.labels.unique().tolist()))
+        y = self.images.labels if self.held_out is None else self.images.labels[~self.held_out]
+        object.__setattr__(self, "classes", tuple(y.unique().tolist()))
 
     @property
     def training(self) -> Images:
@@ -96,7 +97,7 @@ def stream(
     evaluation: Literal["seen", "all"] = "seen",
     evaluate_after: Sequence[int] = (),
 ) -> Stream:
-    """A stream of the given lessons, with classes renamed to their order of first appearance.
+    """A stream of the given experiences, with classes renamed to their order of first appearance.
 
     >>> pixels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
     >>> one = Images.from_array(pixels, torch.tensor([7, 7, 3, 3]))
@@ -113,9 +114,9 @@ def stream(
     renamed = torch.full((max([*order, *test.labels.tolist(), 0]) + 1,), -1)
     renamed[torch.tensor(order, dtype=torch.long)] = torch.arange(len(order))
     tested = (renamed[test.labels] >= 0).nonzero().view(-1)
-    lessons = [e.select(torch.arange(len(e)), renamed[e.labels]) for e in experiences]
+    relabelled = [e.select(torch.arange(len(e)), renamed[e.labels]) for e in experiences]
     return Stream(
-        tuple(Experience(i, images) for i, images in enumerate(lessons, start=1)),
+        tuple(Experience(i, images) for i, images in enumerate(relabelled, start=1)),
         test.select(tested, renamed[test.labels[tested]]),
         tuple(names[c] for c in order),
         n_classes,
@@ -133,14 +134,13 @@ def class_incremental(
     then: int,
     order: Sequence[int] | None = None,
     n_experiences: int | None = None,
-    known_size: bool = True,
+    n_classes_known: bool = True,
     evaluation: Literal["seen", "all"] = "seen",
     evaluate_after: Sequence[int] = (),
 ) -> Stream:
     """A/B-C: `first` classes (B), then `then` new ones (C) in each of the other experiences (Sec. V-A).
 
-    `known_size` tells how many classes there will be: `triphase bench` then gives the head all its rows from the
-    start, as the paper does; otherwise it grows.
+    With `n_classes_known` the head can have all its rows from the start, as in the paper; otherwise it grows.
     """
     classes = sorted(train.labels.unique().tolist()) if order is None else list(order)
     if first < 1 or then < 1:
@@ -154,9 +154,11 @@ def class_incremental(
     if wanted > len(classes):
         raise InvalidValue(f"{n}/{first}-{then} needs {wanted} classes, but the dataset has {len(classes)}.")
     groups = [classes[:first], *(classes[i : i + then] for i in range(first, wanted, then))]
-    lessons = [train.select(members(train.labels, group)) for group in groups]
-    n_classes = wanted if known_size else None
-    return stream(lessons, test, names, n_classes=n_classes, evaluation=evaluation, evaluate_after=evaluate_after)
+    experiences = [select_classes(train, group) for group in groups]
+    n_classes = wanted if n_classes_known else None
+    return stream(
+        experiences, test, names, n_classes=n_classes, evaluation=evaluation, evaluate_after=evaluate_after
+    )
 
 
 def with_repetition(
@@ -169,7 +171,7 @@ def with_repetition(
     per_experience: int = 1,
     order: Sequence[int] | None = None,
     seed: int = 0,
-    known_size: bool = True,
+    n_classes_known: bool = True,
     evaluation: Literal["seen", "all"] = "all",
     evaluate_after: Sequence[int] = (),
 ) -> Stream:
@@ -182,9 +184,11 @@ def with_repetition(
         classes = train.labels.unique()
         order = classes[torch.randperm(len(classes), generator=generator(seed, "class order"))].tolist()
     schedule = _classes_with_repetition(order, n_experiences, first, per_experience, seed)
-    lessons = _divide(train, names, schedule, seed)
-    n_classes = len(order) if known_size else None
-    return stream(lessons, test, names, n_classes=n_classes, evaluation=evaluation, evaluate_after=evaluate_after)
+    experiences = _divide(train, names, schedule, seed)
+    n_classes = len(order) if n_classes_known else None
+    return stream(
+        experiences, test, names, n_classes=n_classes, evaluation=evaluation, evaluate_after=evaluate_after
+    )
 
 
 def joint(source: Stream) -> Stream:
@@ -200,37 +204,9 @@ def joint(source: Stream) -> Stream:
     )
 
 
-def seeded_order(n_classes: int, seed: int) -> list[int]:
-    """A class order that anyone can draw again."""
+def random_class_order(n_classes: int, seed: int) -> list[int]:
+    """A permutation of the classes that depends on the seed alone."""
     return torch.randperm(n_classes, generator=generator(seed, "class order")).tolist()
-
-
-def per_class(images: Images, n: int, seed: int = 0) -> Images:
-    """At most n images of each class, drawn at random."""
-    shuffled = torch.randperm(len(images), generator=generator(seed, "subset"))
-    grouped = shuffled[images.labels[shuffled].argsort(stable=True)]
-    _, counts = images.labels.unique(return_counts=True)
-    rank = torch.arange(len(images)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-    return images.select(grouped[rank < n].sort().values)
-
-
-def concatenate(parts: Sequence[Images]) -> Images:
-    """All the images of several sets, in order; no pixel is copied."""
-    ends = torch.tensor([len(part) for part in parts]).cumsum(0)
-
-    def read(rows: Tensor) -> Tensor:
-        owner = torch.searchsorted(ends, rows, right=True)
-        pieces = [(owner == i).nonzero().view(-1) for i in range(len(parts))]
-        pixels = [parts[i].read(rows[at] - ends[i] + len(parts[i])) for i, at in enumerate(pieces) if len(at)]
-        return torch.cat(pixels)[torch.cat(pieces).argsort()] if pixels else parts[0].read(rows)
-
-    labels = torch.cat([part.labels for part in parts])
-    return Images(read, labels, torch.cat([part.ids for part in parts]))
-
-
-def members(labels: Tensor, classes: Sequence[int]) -> Tensor:
-    """Where the samples of some classes are."""
-    return torch.isin(labels, torch.tensor(classes)).nonzero().view(-1)
 
 
 def _classes_with_repetition(
@@ -271,7 +247,7 @@ def _divide(train: Images, names: Sequence[str], experiences: Sequence[Sequence[
     """The images of experiences that have these classes: those of a class are divided evenly, none comes twice."""
     pieces: dict[int, list[Tensor]] = {}
     for label, n in Counter(label for classes in experiences for label in classes).items():
-        own = members(train.labels, [label])
+        own = (train.labels == label).nonzero().view(-1)
         if n > len(own):
             raise InvalidValue(f"Class {names[label]} has {len(own)} images for {n} experiences; ask for fewer.")
         shuffled = own[torch.randperm(len(own), generator=generator(seed, "deal", label))]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from triphase.context import Context
@@ -28,8 +27,9 @@ from triphase.learners.slda_depths import SHRINKAGE
 from triphase.learners.tpc import TPC
 from triphase.learners.training import set_trainable
 from triphase.maths.bias import class_rows
+from triphase.maths.sampling import evenly_spaced
 from triphase.models import DepthFeatures, SplitClassifier, linear_head
-from triphase.models.inference import Ensemble
+from triphase.models.inference import Ensemble, standardize
 
 CLOSED_FORM_WEIGHT = 7.0  # of the closed form's scores beside TPC's
 FEW_CLASSES = 10  # below, an image's own scores are too few for a standard deviation (of two, only the sign stays)
@@ -37,7 +37,10 @@ N_SCALE_SAMPLES = 64  # images by which the standard deviation of the scores is 
 
 
 class Anchored:
-    """TPC, and SLDA on the initial network; from scratch, on the network after the first experience."""
+    """TPC, and SLDA on the initial network; from scratch, on the network after the first experience.
+
+    As TPC, it refuses a head with bias and a recipe that trains llf.
+    """
 
     def __init__(
         self,
@@ -98,14 +101,14 @@ class Anchored:
         """TPC's."""
         return self.tpc.diagnostics()
 
-    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
-        """The sum of both members' standardised scores; f are the closed form's features of z, if known."""
-        closed = self.closed_form.logits(z, f)
+    def logits(self, z: Tensor) -> Tensor:
+        """The sum of both members' standardised scores."""
+        closed = self.closed_form.logits(z)
         if self.quick_experience:
             return closed
         tpc_std, closed_std = self._fixed_stds()
-        closed = standardize(closed, self.known, closed_std)
-        return standardize(self.tpc.logits(z), self.known, tpc_std) + CLOSED_FORM_WEIGHT * closed
+        closed = standardize_seen(closed, self.known, closed_std)
+        return standardize_seen(self.tpc.logits(z), self.known, tpc_std) + CLOSED_FORM_WEIGHT * closed
 
     def inference(self) -> Ensemble:
         """Both members as they answer; the closed form alone after a quick lesson."""
@@ -158,23 +161,14 @@ class Anchored:
     def _fit_score_stds(self, images: Images) -> None:
         """Measure on an experience where the stds are needed; otherwise `rescale` measures on stored samples."""
         if len(images) and (len(self.tpc.known) < FEW_CLASSES or self.memory is None):
-            sample = images.select(evenly_spaced(len(images)))
+            sample = images.select(evenly_spaced(len(images), N_SCALE_SAMPLES))
             self.fit_score_stds(unpack(latents(self.model, sample, context=self.context)))
 
 
-def evenly_spaced(n: int) -> Tensor:
-    """At most N_SCALE_SAMPLES of n rows."""
-    return torch.linspace(0, n - 1, min(N_SCALE_SAMPLES, n)).long()
-
-
-def standardize(logits: Tensor, seen: set[int], std: float | None = None) -> Tensor:
+def standardize_seen(logits: Tensor, seen: set[int], std: float | None = None) -> Tensor:
     """Mean 0 and standard deviation 1 over the classes seen, image by image; -inf stays for the others.
 
     With `std`, scores are divided by it in place of each image's own standard deviation.
     """
     columns = class_rows(seen, logits)
-    scores = logits[:, columns]
-    centred = scores - scores.mean(1, keepdim=True)
-    own = centred.std(1, keepdim=True, correction=0)
-    divisor = (own if std is None else torch.full_like(own, std)).clamp(min=1e-12)
-    return logits.index_copy(1, columns, centred / divisor)
+    return logits.index_copy(1, columns, standardize(logits[:, columns], std))

@@ -18,11 +18,10 @@ from triphase.data.batches import Batches, Depth
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.errors import InvalidValue
+from triphase.learners.checks import check_choices, check_memory, refuse_head_bias
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import (
     TrainingLoop,
-    check_memory,
     learner_state,
     load_learner_state,
     predict,
@@ -32,9 +31,9 @@ from triphase.learners.training import (
 )
 from triphase.models import SplitClassifier
 from triphase.models.batchrenorm import BatchRenorm2d
-from triphase.models.split import longer
+from triphase.models.split import pad_rows
 
-SLOW = 5e-5  # update rate of batch renormalisation after the first experience (SPEC 2)
+SLOW_RATE = 5e-5  # update rate of batch renormalisation after the first experience (SPEC 2)
 
 
 class AR1:
@@ -54,11 +53,11 @@ class AR1:
         mean: Literal["global", "class"] = "global",  # subtracted from trained rows: one for all, or each its own
         context: Context | None = None,
     ) -> None:
-        if mean not in ("global", "class"):
-            raise InvalidValue(f"mean must be 'global' or 'class', got {mean!r}.")
+        refuse_head_bias(model, "AR1")
         self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained, self.mean = model, memory, seed, pretrained, mean
         self.settings = {"learner": "ar1", "seed": seed, "pretrained": pretrained, "mean": mean}
+        check_choices(AR1, self.settings)
         self.known: set[int] = set()
         self.loop = TrainingLoop(context=self.context)
         self.cw = torch.zeros_like(model.head.weight.detach())  # consolidated rows
@@ -137,11 +136,11 @@ class AR1:
     def _grow(self) -> None:
         """Rows for the classes that the head has grown by."""
         n = self.model.n_classes
-        self.cw, self.n_past = longer(self.cw, n), longer(self.n_past, n)
+        self.cw, self.n_past = pad_rows(self.cw, n), pad_rows(self.n_past, n)
 
 
 def _slow_statistics(csf: nn.Module) -> None:
     """Let the running statistics of batch renormalisation, where there is any, hardly move."""
     for layer in csf.modules():
         if isinstance(layer, BatchRenorm2d):
-            layer.momentum.fill_(SLOW)
+            layer.momentum.fill_(SLOW_RATE)

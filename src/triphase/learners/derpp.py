@@ -18,10 +18,10 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
+from triphase.learners.checks import check_choices, check_memory
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import (
     TrainingLoop,
-    check_memory,
     eval_mode,
     learner_state,
     load_learner_state,
@@ -35,7 +35,8 @@ from triphase.models import SplitClassifier
 class DERpp:
     """L = CE(current) + alpha MSE(logits of replayed samples, stored ones) + beta CE(replayed).
 
-    A sample's logits are those of the experience in which it entered the memory, for as long as it stays.
+    A sample's logits are those of the experience in which it entered the memory, for as long as it stays. A head
+    with bias is trained like its weights.
     """
 
     def __init__(
@@ -52,16 +53,15 @@ class DERpp:
     ) -> None:
         if memory is None:
             raise InvalidValue("DER++ replays logits: give it a memory.")
-        if logits not in ("after", "online"):
-            raise InvalidValue(f"logits must be 'after' or 'online', got {logits!r}.")
         for name, value in (("alpha", alpha), ("beta", beta)):
             if value < 0:
                 raise InvalidValue(f"{name} must not be negative, got {value}.")
         self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
-        self.alpha, self.beta, self.stored = alpha, beta, logits
+        self.alpha, self.beta, self.store_online = alpha, beta, logits == "online"
         self.settings = {"learner": "derpp", "seed": seed, "pretrained": pretrained}
         self.settings |= {"alpha": alpha, "beta": beta, "logits": logits}
+        check_choices(DERpp, self.settings)
         self.known: set[int] = set()
         self.loop = TrainingLoop(context=self.context)
         self.online = torch.empty(0)  # (n_i, n_classes): last answers to the images that are being learned
@@ -76,7 +76,7 @@ class DERpp:
             check_memory(memory, recipe, len(seen))
             model.grow(max(seen) + 1)
             self._widen()
-            if self.stored == "online":
+            if self.store_online:
                 self.online = torch.zeros(len(experience.images), model.n_classes)
         model.train()
         set_trainable(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
@@ -85,18 +85,13 @@ class DERpp:
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)
             for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
-                logits = model.tail(mb.z)
-                if self.stored == "online":
-                    self.online[mb.rows] = logits[: mb.n_current].detach().cpu()
-                loss = self._loss(logits, mb)
+                loss = self._loss(model.tail(mb.z), mb)
                 sgd_step(optimizer, loss)
                 tick(loop.step_done(loss))
 
         set_trainable(model, llf=False, csf=True)
-        if self.stored == "online" and recipe.epochs:
-            batches.update_memory(lambda rows: {"logits": self.online[rows]})
-        else:
-            batches.update_memory(lambda rows: {"logits": self._answers(batches, rows)})
+        online = self.store_online and recipe.epochs > 0
+        batches.update_memory(lambda rows: {"logits": self.online[rows] if online else self._logits(batches, rows)})
         self.online = torch.empty(0)
         self.known = seen
         loop.finish()
@@ -117,6 +112,8 @@ class DERpp:
 
     def _loss(self, logits: Tensor, mb: Minibatch) -> Tensor:
         n = mb.n_current
+        if self.store_online:
+            self.online[mb.rows] = logits[:n].detach().cpu()
         loss = F.cross_entropy(logits[:n], mb.y[:n])
         if len(mb.slots):
             stored = self.memory["logits"][mb.slots].to(logits)
@@ -126,7 +123,7 @@ class DERpp:
         return loss
 
     @torch.no_grad()
-    def _answers(self, batches: Batches, rows: Tensor) -> Tensor:
+    def _logits(self, batches: Batches, rows: Tensor) -> Tensor:
         """Logits of images of the experience, without augmentation; only for those that get in."""
         with eval_mode(self.model):
             parts = [self.model.tail(batches.image_latents(part)).cpu() for part in rows.split(256)]
@@ -134,7 +131,7 @@ class DERpp:
 
     def _widen(self) -> None:
         """Give stored logits the columns by which the head grew, as unknown."""
-        held = self.memory.columns.get("logits")
-        if held is not None and held.shape[1] < self.model.n_classes:
-            unknown = held.new_full((len(held), self.model.n_classes - held.shape[1]), float("nan"))
-            self.memory.columns = self.memory.columns | {"logits": torch.cat([held, unknown], dim=1)}
+        stored = self.memory.columns.get("logits")
+        if stored is not None and stored.shape[1] < self.model.n_classes:
+            unknown = stored.new_full((len(stored), self.model.n_classes - stored.shape[1]), float("nan"))
+            self.memory.columns = self.memory.columns | {"logits": torch.cat([stored, unknown], dim=1)}

@@ -15,10 +15,10 @@ from triphase.data.batches import Batches
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
+from triphase.learners.checks import check_memory
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import (
     TrainingLoop,
-    check_memory,
     learner_state,
     load_learner_state,
     predict,
@@ -29,7 +29,7 @@ from triphase.models import SplitClassifier
 
 
 class FineTune:
-    """Minimises the cross-entropy of what it is given (Eq. 4; with a memory Eq. 5)."""
+    """Minimises the cross-entropy of what it is given (Eq. 4; with a memory Eq. 5); the head may have a bias."""
 
     def __init__(
         self,

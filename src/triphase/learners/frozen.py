@@ -1,4 +1,7 @@
-"""What learners without gradient share: features of a network that no longer moves."""
+"""What learners without gradient share: features of a network that no longer moves.
+
+They do not score by the network's head, so it may have a bias.
+"""
 
 from __future__ import annotations
 

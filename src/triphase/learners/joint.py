@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from triphase.context import Context
 from triphase.data.batches import Batches
-from triphase.data.images import Images
+from triphase.data.images import Images, concatenate
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
-from triphase.data.streams import Experience, concatenate
+from triphase.data.streams import Experience
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import (
     TrainingLoop,
@@ -60,7 +60,8 @@ class Joint:
             for block in ("llf", "csf"):
                 getattr(model, block).load_state_dict(self._initial[block])
             model.grow(max(seen) + 1)
-            torch.nn.init.zeros_(model.head.weight)
+            for parameter in model.head.parameters():  # weights, and the bias if there is one
+                torch.nn.init.zeros_(parameter)
         model.train()
         set_trainable(model, llf=recipe.trainable == "all" or not self.pretrained, csf=True)
         batches = Batches(model, self._everything(experience), None, recipe, seed=self.seed, context=self.context)

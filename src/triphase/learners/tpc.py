@@ -22,33 +22,30 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue, TriphaseWarning
+from triphase.learners.checks import check_choices, refuse_head_bias
 from triphase.learners.protocol import ClosedForm, Tick, ignore
+from triphase.learners.sgd import SGD
 from triphase.learners.training import (
     TrainingLoop,
+    copy_teacher,
     drop_label,
     learner_state,
     load_learner_state,
+    load_teacher,
     predict,
     set_trainable,
     sgd_step,
     zero_unknown_rows_,
 )
-from triphase.maths import bias_correction_loss, block_gradient, harmless, normalize_, outside, stable_lr
+from triphase.maths import bias_correction_loss, block_gradient, normalize_, outside, stable_lr
 from triphase.maths.bias import check_std, class_rows
-from triphase.maths.masking import check_tolerance
+from triphase.maths.masking import check_tolerance, gradient_masks
 from triphase.models import SplitClassifier
 from triphase.models.inference import Ensemble, Member
 
-TEMPERATURE = 2.0  # of the optional distillation
+SGDStep = Callable[[SGD, Tensor, Tensor, Tensor], Tensor]  # optimizer, cross-entropy, z, logits -> the whole loss
 
-CHOICES = {
-    "bc": ("loss", "explicit", "loss_only", "final_only", "none"),
-    "bc_scope": ("seen", "all"),
-    "w_bc_scale": ("fixed", "n"),
-    "masking": ("tpc", "none", "single", "group"),
-    "empty_phase1": ("skip", "to_phase2"),
-    "predict_over": ("seen", "all"),
-}
+TEMPERATURE = 2.0  # of the optional distillation
 
 
 class TPC:
@@ -91,9 +88,8 @@ class TPC:
         settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory", "context")}
         check_tolerance(t)
         check_std(s)
-        for name, choices in CHOICES.items():
-            if settings[name] not in choices:
-                raise InvalidValue(f"{name} must be one of {', '.join(choices)}, got {settings[name]!r}.")
+        check_choices(TPC, settings)
+        refuse_head_bias(model, "TPC")
         for name in ("w_bc", "share_1", "share_3", "distill"):
             if settings[name] < 0:
                 raise InvalidValue(f"{name} must not be negative, got {settings[name]}.")
@@ -111,82 +107,63 @@ class TPC:
         self.teacher: nn.Sequential | None = None  # csf and head before the experience, if distilling
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
-        """One pass of Algorithm 1's outer loop."""
+        """One pass of Algorithm 1's outer loop: the experience E_i."""
         model, memory, loop = self.model, self.memory, self.loop
+        current = frozenset(experience.classes)  # E_i^y
+        novel, seen = current - self.known, current | self.known  # y_novel = E_i^y - known
         first = not self.known
-        current = frozenset(experience.classes)
-        novel = current - self.known  # y_novel = E_i^y - known
-        seen = current | self.known
-        epochs_1, epochs_2, epochs_3 = self.epochs(recipe.epochs, novel=bool(novel))
+        llf_learns = first and not self.pretrained
         csf_learns = first or memory is not None  # without replay, a free csf would forget (Sec. IV-C)
-        rest: dict[Depth, Callable[[Tensor], Tensor]] = {
-            "llf": model.tail,
-            "csf": model.head,
-        }  # what is left to compute after each depth
-        depth: Depth
+        epochs_1, epochs_2, epochs_3 = self.epochs(recipe.epochs, novel=bool(novel))
 
         if loop.begin("start"):
-            self._check(recipe, seen)
-            model.grow(max(seen) + 1)
-            zero_unknown_rows_(model, self.known)
-            if self.distill and not first:
-                self.teacher = copy.deepcopy(nn.Sequential(model.csf, model.head))
+            self._prepare(recipe, seen)
+            zero_unknown_rows_(model, self.known)  # Theta_c_j = 0 for each class j that is not known
         model.train()
-        set_trainable(model, llf=first and not self.pretrained, csf=csf_learns)
+        set_trainable(model, llf=llf_learns, csf=csf_learns)
         batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
+        (depth_1, tail_1), (depth_2, tail_2) = self._tail(first), self._tail(csf_learns)
+        mask_1, mask_2 = gradient_masks(self.masking, novel, current, self.t)
+        step_1, step_2 = self._sgd_step(seen, novel), self._sgd_step(seen)  # on L = L_CE + w_bc L_BC (Eq. 11)
 
         # Phase I: bootstrap the novel classes; nothing else moves (there is nothing else in the first experience)
         if loop.begin("I") and epochs_1:
-            depth = "llf"
-            if not first:
-                model.freeze("csf")
-                depth = "csf"  # a frozen csf is computed once: what remains is a linear problem
+            set_trainable(model, llf=llf_learns, csf=first)
             optimizer = loop.optimizer(model, recipe, fresh=not first)
-            for mb in batches.mixed(loop.steps(epochs_1, batches.n_mixed), depth):
-                logits = rest[depth](mb.z)
-                blocked = self._blocked(outside(novel, logits), logits, mb.y)
-                ce = F.cross_entropy(block_gradient(logits, blocked), mb.y)
-                loss = ce + self._bias_correction(seen, free=novel)
-                sgd_step(optimizer, loss)
-                self._normalize_each_step(novel if self.masking == "tpc" else seen)
+            for mb in batches.mixed(loop.steps(epochs_1, batches.n_mixed), depth_1):
+                logits = tail_1(mb.z)
+                ce = F.cross_entropy(block_gradient(logits, mask_1(logits, mb.y)), mb.y)
+                loss = step_1(optimizer, ce, mb.z, logits)
                 tick(loop.step_done(loss, ce))
 
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
         if loop.begin("II"):
-            set_trainable(model, llf=first and not self.pretrained, csf=csf_learns)
-            depth = "llf" if csf_learns else "csf"
+            set_trainable(model, llf=llf_learns, csf=csf_learns)
             optimizer = loop.optimizer(model, recipe)
-            for mb in batches.mixed(loop.steps(epochs_2, batches.n_mixed), depth):
-                logits = rest[depth](mb.z)
-                blocked = outside(current, logits) & harmless(logits, mb.y, self.t)
-                blocked = self._blocked(blocked, logits, mb.y)
-                ce = F.cross_entropy(block_gradient(logits, blocked), mb.y)
-                loss = ce + self._bias_correction(seen) + self._distillation(mb.z, logits)
-                sgd_step(optimizer, loss)
-                self._normalize_each_step(seen)
+            for mb in batches.mixed(loop.steps(epochs_2, batches.n_mixed), depth_2):
+                logits = tail_2(mb.z)
+                ce = F.cross_entropy(block_gradient(logits, mask_2(logits, mb.y)), mb.y)
+                loss = step_2(optimizer, ce, mb.z, logits)
                 tick(loop.step_done(loss, ce))
 
         # Phase III: consolidate on the class-balanced memory, without masks
         if memory is not None:
-            if memory.store == "latent":
-                model.freeze("llf")  # stored latents must stay those of this llf
+            llf_learns = llf_learns and memory.store == "raw"  # stored latents must stay those of this llf
+            set_trainable(model, llf=llf_learns, csf=True)
             if loop.begin("memory"):
-                batches.update_memory()
+                batches.update_memory()  # class-balanced reservoir sampling
             if loop.begin("III") and epochs_3:
                 optimizer = loop.optimizer(model, recipe)
                 for mb in batches.balanced(loop.steps(epochs_3, batches.n_balanced)):
                     logits = model.tail(mb.z)
                     ce = F.cross_entropy(logits, mb.y)
-                    loss = ce + self._bias_correction(seen) + self._distillation(mb.z, logits)
-                    sgd_step(optimizer, loss)
-                    self._normalize_each_step(seen)
+                    loss = step_2(optimizer, ce, mb.z, logits)
                     tick(loop.step_done(loss, ce))
 
         if self.bc not in ("loss_only", "none"):
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)
-        self.known = set(seen)
-        self.teacher = None
-        set_trainable(model, llf=False, csf=csf_learns)  # llf learns in the first experience at most
+        self.known, self.teacher = set(seen), None
+        set_trainable(model, llf=False, csf=csf_learns)
         loop.finish()
 
     def epochs(self, total: int, *, novel: bool) -> tuple[int, int, int]:
@@ -218,13 +195,14 @@ class TPC:
         sigma = self.model.head.weight.detach().std(1, correction=0)
         return {"peak_sigma_over_s": float(sigma.max() / self.s)}
 
-    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
-        """Scores over the classes seen so far; f belongs to a closed form, of which TPC has none."""
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores over the classes seen so far."""
         return predict(self.model, z, self.known if self.predict_over == "seen" else range(self.model.n_classes))
 
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one. What csf learned from it stays in csf."""
         self.model.drop_class(label)
+        self.loop.drop_class(label)
         self.known = drop_label(self.known, label)
 
     def rescale(self, z: Tensor) -> None:
@@ -243,27 +221,46 @@ class TPC:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, self.memory, self.loop)
-        self.teacher = None
-        if "teacher" in state:
-            self.teacher = copy.deepcopy(nn.Sequential(self.model.csf, self.model.head))
-            self.teacher.load_state_dict(state["teacher"])
+        self.teacher = load_teacher(self.model, state)
 
-    def _blocked(self, blocked: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """TPC's own mask, or a rival one: none, or Lesort's single and group masking as gradient masks."""
-        if self.masking == "tpc":
-            return blocked
-        if self.masking == "single":  # only the true class learns
-            return ~F.one_hot(y, logits.shape[1]).bool()
-        if self.masking == "group":  # only classes of the minibatch learn
-            return outside(set(y.tolist()), logits)
-        return torch.zeros_like(blocked)
+    def _prepare(self, recipe: Recipe, seen: frozenset[int]) -> None:
+        """Refuse what cannot be learned, give the head its rows, and copy the teacher if there is distillation."""
+        self.check_recipe(recipe)
+        if self.memory is not None:
+            self.memory.check_room(len(seen))
+        self._warn(recipe, seen)
+        self.model.grow(max(seen) + 1)
+        if self.distill and self.known:
+            self.teacher = copy_teacher(self.model)
+
+    def _tail(self, csf_learns: bool) -> tuple[Depth, Callable[[Tensor], Tensor]]:
+        """How deep minibatches are computed beforehand, and what is left: a linear problem where csf is frozen."""
+        return ("llf", self.model.tail) if csf_learns else ("csf", self.model.head)
+
+    def _sgd_step(self, seen: frozenset[int], novel: frozenset[int] | None = None) -> SGDStep:
+        """An SGD step on L = L_CE + w_bc L_BC (Eq. 11), or with distillation; in Phase I only `novel` rows move."""
+        free = novel if self.masking == "tpc" else None
+        explicit, rows = self.bc == "explicit", seen if free is None else free
+        terms: list[Callable[[Tensor, Tensor], Tensor]] = []
+        if self.bc in ("loss", "loss_only"):
+            terms.append(lambda z, logits: self._bias_correction(seen, free))
+        if self.teacher is not None and novel is None:
+            terms.append(self._distillation)
+
+        def step(optimizer: SGD, loss: Tensor, z: Tensor, logits: Tensor) -> Tensor:
+            for term in terms:
+                loss = loss + term(z, logits)
+            sgd_step(optimizer, loss)
+            if explicit:
+                normalize_(self.model.head.weight, rows, self.s)
+            return loss
+
+        return step
 
     def _bias_correction(self, seen: frozenset[int], free: frozenset[int] | None = None) -> Tensor:
         """w_bc L_BC over the classes seen; rows outside `free` are constants (Eq. 10, 11)."""
         W = self.model.head.weight
-        if self.bc not in ("loss", "loss_only"):
-            return W.new_zeros(())
-        if free is not None and self.masking == "tpc":
+        if free is not None:
             W = block_gradient(W, outside(free, W.T).T)
         rows = W if self.bc_scope == "all" else W[class_rows(seen, W)]
         return self._w_bc(len(rows)) * bias_correction_loss(rows, self.s, self.eps)
@@ -271,27 +268,19 @@ class TPC:
     def _w_bc(self, n_rows: int) -> float:
         return self.w_bc * (n_rows * self.model.n_features * self.s**2 if self.w_bc_scale == "n" else 1.0)
 
-    def _normalize_each_step(self, classes: frozenset[int]) -> None:
-        if self.bc == "explicit":
-            normalize_(self.model.head.weight, classes, self.s)
-
     def _distillation(self, z: Tensor, logits: Tensor) -> Tensor:
-        """Stay close to what the model said of the known classes before this experience."""
-        if self.teacher is None:
-            return logits.new_zeros(())
+        """KL divergence to what the model said of the known classes before this experience."""
+        assert self.teacher is not None
         known = class_rows(self.known, logits)
         csf, head = self.teacher
         with torch.no_grad():
-            old = head(csf.eval()(z) if self.memory is not None else z)[:, known] / TEMPERATURE
+            old = head(csf(z) if self.memory is not None else z)[:, known] / TEMPERATURE
         new = logits[:, known] / TEMPERATURE
         kl = F.kl_div(new.log_softmax(1), old.log_softmax(1), log_target=True, reduction="batchmean")
         return self.distill * TEMPERATURE**2 * kl
 
-    def _check(self, recipe: Recipe, seen: frozenset[int]) -> None:
-        """Say before training what would fail or disappoint."""
-        self.check_recipe(recipe)
-        if self.memory is not None:
-            self.memory.check_room(len(seen))
+    def _warn(self, recipe: Recipe, seen: frozenset[int]) -> None:
+        """Announce what will probably disappoint."""
         n_rows = len(seen) if self.bc_scope == "seen" else max(self.model.n_classes, max(seen) + 1)
         bound = stable_lr(n_rows, self.model.n_features, self.s, self._w_bc(n_rows), recipe.momentum)
         if self.bc in ("loss", "loss_only") and recipe.lr >= bound:
@@ -299,11 +288,11 @@ class TPC:
                 f"lr {recipe.lr:g} is above {bound:.3g}, where L_BC over {n_rows} classes makes training diverge; "
                 "lower lr or w_bc.",
                 TriphaseWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         if self.memory is None and not self.pretrained:
             warnings.warn(
                 "Neither pre-training nor replay: the paper does not recommend TPC for this case.",
                 TriphaseWarning,
-                stacklevel=3,
+                stacklevel=4,
             )

@@ -4,13 +4,16 @@ A mask is a boolean tensor of the logits' full shape (n_mb, n_classes): True whe
 """
 
 import math
-from collections.abc import Set
+from collections.abc import Callable, Set
 from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from triphase.errors import InvalidValue
+
+GradientMask = Callable[[Tensor, Tensor], Tensor]  # logits, y -> where the gradient is blocked
 
 
 def block_gradient(logits: Tensor, blocked: Tensor) -> Tensor:
@@ -55,6 +58,28 @@ def harmless(logits: Tensor, y: Tensor, t: float) -> Tensor:
         return torch.zeros_like(logits, dtype=torch.bool)
     true = logits.gather(1, y.view(-1, 1))  # (n_mb, 1)
     return logits - true < math.log(t)
+
+
+def gradient_masks(
+    masking: str, novel: frozenset[int], current: frozenset[int], t: float
+) -> tuple[GradientMask, GradientMask]:
+    """The masks of Phases I and II: "tpc", or "none", or Lesort's "single" and "group" as gradient masks.
+
+    >>> phase_1, phase_2 = gradient_masks("tpc", novel=frozenset({1}), current=frozenset({0, 1}), t=0.5)
+    >>> phase_1(torch.zeros(1, 3), torch.tensor([0]))
+    tensor([[ True, False,  True]])
+    """
+    others: dict[str, GradientMask] = {
+        "none": lambda logits, y: torch.zeros_like(logits, dtype=torch.bool),
+        "single": lambda logits, y: ~F.one_hot(y, logits.shape[1]).bool(),  # the true class alone learns
+        "group": lambda logits, y: outside(set(y.tolist()), logits),  # the classes of the minibatch learn
+    }
+    if masking in others:
+        return others[masking], others[masking]
+    return (
+        lambda logits, y: outside(novel, logits),
+        lambda logits, y: outside(current, logits) & harmless(logits, y, t),
+    )
 
 
 def check_tolerance(t: float) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 from triphase.bench.benchmarks import find_or_none
 from triphase.bench.learners import LEARNER_SPECS
-from triphase.bench.sweep.ablation import FULL, OPEN_CHOICES, PAPER
+from triphase.bench.sweep.ablation import FULL, OPEN_CHOICES, PAPER_ABLATIONS
 from triphase.learners import TPC
 
 TPC_DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(TPC).parameters.items()}
-ABLATIONS = {frozenset(change.items()): name for name, change in (PAPER | OPEN_CHOICES).items() if name != FULL}
+CHANGES = {name: change for name, change in (PAPER_ABLATIONS | OPEN_CHOICES).items() if name != FULL}
+ABLATIONS = {frozenset(change.items()): name for name, change in CHANGES.items()}
 ABLATED = sorted({name for change in ABLATIONS for name, _ in change} & TPC_DEFAULTS.keys() | {"empty_phase1"})
 TRAINS_ALL = "llf learns too"
 

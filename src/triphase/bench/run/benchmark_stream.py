@@ -11,7 +11,8 @@ from triphase.bench.datasets import Dataset, class_order, load
 from triphase.bench.ranges import parse_ranges
 from triphase.bench.run.options import RunOptions, flag
 from triphase.data import sources
-from triphase.data.streams import Stream, class_incremental, members, per_class, stream, with_repetition
+from triphase.data.images import select_classes, subsample
+from triphase.data.streams import Stream, class_incremental, stream, with_repetition
 from triphase.errors import InvalidValue
 
 
@@ -22,11 +23,11 @@ def make_stream(benchmark: Benchmark, options: RunOptions, data: Path) -> Stream
         return _published_stream(benchmark, options, data, size)
     train, test, names = load(benchmark.dataset, data, size, options.skip_bad)
     if options.per_class is not None:
-        train = per_class(train, options.per_class)  # the same images whichever classes are left out
+        train = subsample(train, options.per_class)  # the same images whichever classes are left out
     order = class_order(benchmark.dataset, len(names), options.order)
     if options.classes is not None:
         order = _chosen_classes(benchmark, options.classes, order)
-        train, test = (images.select(members(images.labels, order)) for images in (train, test))
+        train, test = (select_classes(images, order) for images in (train, test))
     return _divided_stream(benchmark, options, (train, test, names), benchmark.shape, order)
 
 
@@ -39,7 +40,7 @@ def _divided_stream(
         "n_experiences": n_experiences,
         "first": first,
         "order": order,
-        "known_size": options.head == "fixed",
+        "n_classes_known": options.head == "fixed",
         "evaluation": benchmark.evaluation,
         "evaluate_after": _evaluation_points(benchmark, options),
     }

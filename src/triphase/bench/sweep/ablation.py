@@ -18,7 +18,7 @@ Rows = Literal["both", "replay", "no-replay"]
 Change = Mapping[str, Any]  # of options of TPC or of the run
 
 FULL = "full"
-PAPER: dict[str, Change] = {
+PAPER_ABLATIONS: dict[str, Change] = {
     FULL: {},
     "no bias correction": {"bc": "none"},
     "no gradient masking": {"masking": "none"},
@@ -48,7 +48,7 @@ def columns(
     >>> list(columns(find("core50-41"), replay=False))
     ['full', 'no bias correction', 'no gradient masking']
     """
-    chosen = {name: change for name, change in PAPER.items() if replay or name != "no Phase III"}
+    chosen = {name: change for name, change in PAPER_ABLATIONS.items() if replay or name != "no Phase III"}
     if more:
         chosen |= OPEN_CHOICES
         decays = (benchmark.rest.weight_decay if weight_decay is None else weight_decay) > 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triphase.data.images import Images
-from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress, still_packed
+from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress, packed_archives
 from triphase.errors import BadData, few
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -74,7 +74,7 @@ def check_integrity(data: Path, progress: Progress) -> Integrity:
     if missing and there:
         problems.append(f"Missing: {few(missing)}.")
     elif missing:
-        problems = still_packed(data, [f"{layout}.tar.gz" for layout in FILES])
+        problems = packed_archives(data, [f"{layout}.tar.gz" for layout in FILES])
     return Integrity(INFO, tuple(counts), tuple(problems), frozenset(FILES))
 
 

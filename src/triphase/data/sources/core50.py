@@ -11,7 +11,7 @@ import torch
 
 from triphase.data.images import Images
 from triphase.data.sources.files import LazyPaths, listdir, path_ids
-from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress, still_packed
+from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress, packed_archives
 from triphase.errors import BadData, few
 from triphase.randomness import generator
 
@@ -136,7 +136,7 @@ def check_integrity(data: Path, progress: Progress) -> Integrity:
     for place in ((session, obj) for session in range(1, 12) for obj in range(1, 51)):
         found[place] = len(_listed(folder, place[:1], place[1])) if folder else 0
         progress(found[place])
-    problems = _short(found) if any(found.values()) else still_packed(data, [Path(IMAGES_URL).name])
+    problems = _wrong_frames(found) if any(found.values()) else packed_archives(data, [Path(IMAGES_URL).name])
     n_lists, more = _count_lists(data)
     splits = (("training", TRAIN_SESSIONS, TRAIN_FRAMES), ("test", TEST_SESSIONS, TEST_FRAMES))
     counts = [
@@ -149,7 +149,7 @@ def check_integrity(data: Path, progress: Progress) -> Integrity:
     return Integrity(INFO, tuple(counts), (*problems, *more), frozenset(own))
 
 
-def _short(found: dict[tuple[int, int], int]) -> list[str]:
+def _wrong_frames(found: dict[tuple[int, int], int]) -> list[str]:
     """Which sessions are missing, and which objects of the others have too few or too many frames."""
     absent = [s for s in range(1, 12) if not any(found[s, obj] for obj in range(1, 51))]
     problems = []
@@ -182,12 +182,12 @@ def _count_lists(data: Path) -> tuple[int, list[str]]:
     n_lists = [len(_numbered(run)) + ("test_filelist.txt" in run) for run in names]
     short = [f"run{run} ({n} of {NICV2 + 1})" for run, n in enumerate(n_lists) if n != NICV2 + 1]
     if not any(n_lists):
-        return 0, still_packed(data, [Path(LISTS_URL).name])
+        return 0, packed_archives(data, [Path(LISTS_URL).name])
     return sum(n_lists), [f"NICv2-{NICV2} lacks lists of {few(short)}."] if short else []
 
 
 def _numbered(names: Iterable[str]) -> dict[int, str]:
-    """The training lists among some files, by number."""
+    """The training lists among files, by number."""
     matches = [re.fullmatch(r"train_batch_(\d+)_filelist\.txt", name) for name in names]
     return {int(match[1]): match[0] for match in matches if match}
 

@@ -8,7 +8,7 @@ import torch
 
 from triphase.data.images import Images
 from triphase.data.sources.files import LazyPaths, listdir, path_ids
-from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress, still_packed
+from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress, packed_archives
 from triphase.errors import BadData, few
 
 URL = "https://www.image-net.org/download.php"
@@ -62,7 +62,7 @@ def _split(root: Path, split: str, size: int) -> tuple[Images, list[str]]:
     return Images.from_files(LazyPaths(root, files), torch.tensor(labels), path_ids(files), size), names
 
 
-class _Found(NamedTuple):
+class _SplitFolder(NamedTuple):
     """What is in the folder of a split."""
 
     classes: dict[str, int]  # images by wnid, for folders that have some
@@ -72,9 +72,9 @@ class _Found(NamedTuple):
 
 def check_integrity(data: Path, progress: Progress) -> Integrity:
     """Class folders and images of both splits."""
-    splits = {split: _look(data / split, progress) for split in LEAST}
+    splits = {split: _count_images(data / split, progress) for split in LEAST}
     train, val = (found.classes for found in splits.values())
-    problems = [] if train and val else still_packed(data, ARCHIVES)
+    problems = [] if train and val else packed_archives(data, ARCHIVES)
     for split, found in splits.items():
         short = [f"{wnid} ({n} of {_at_least(split)})" for wnid, n in found.classes.items() if n < LEAST[split]]
         if found.packed:
@@ -101,7 +101,7 @@ def _at_least(split: str) -> str:
     return f"at least {LEAST[split]}" if split == "train" else str(LEAST[split])
 
 
-def _look(folder: Path, progress: Progress) -> _Found:
+def _count_images(folder: Path, progress: Progress) -> _SplitFolder:
     """Count what is in the folder of a split; no file is opened."""
     names = listdir(folder)
     loose = [name for name in names if OFFICIAL.fullmatch(name)]
@@ -110,7 +110,7 @@ def _look(folder: Path, progress: Progress) -> _Found:
         classes[wnid] = len(_images(listdir(folder / wnid)))
         progress(classes[wnid])
     packed = [name for name in names if name.endswith(".tar")]
-    return _Found({wnid: n for wnid, n in classes.items() if n}, loose, packed)
+    return _SplitFolder({wnid: n for wnid, n in classes.items() if n}, loose, packed)
 
 
 def _images(names: list[str]) -> list[str]:

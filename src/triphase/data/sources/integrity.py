@@ -61,7 +61,7 @@ class Integrity:
         return {**self.info._asdict(), "state": self.state, "counts": counts, "problems": list(self.problems)}
 
 
-def still_packed(folder: Path, archives: Sequence[str]) -> list[str]:
+def packed_archives(folder: Path, archives: Sequence[str]) -> list[str]:
     """A sentence if downloads lie in the folder that nobody has unpacked."""
     there = [name for name in archives if (folder / name).is_file()]
     return [f"Still packed: {few(there)}; unpack it in {folder}."] if there else []
