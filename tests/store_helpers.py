@@ -36,8 +36,7 @@ def model(i: int, *classes: str) -> State:
     return {
         "settings": {"learner": "ncm"},
         "known": list(range(n)),
-        "loop": {name: 0 for name in ("epochs_before", "epoch", "step", "waited", "total")}
-        | {"section": "", "divisor": 1.0, "best": math.inf},
+        "loop": {"section": "", "best": math.inf},
         "llf": {"w": torch.randn(3, 4, generator=generator(0, "test"))},
         "csf": {},
         "head": {"weight": torch.randn(n, 3, generator=generator(i, "test")), "steps": [i, None, 0.1 * i]},

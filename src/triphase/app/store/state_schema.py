@@ -15,6 +15,7 @@ from torch import Tensor
 
 from triphase.app.store.schema import ClassNames, Count, Document, Word, reason
 from triphase.app.store.tensors import Shape, check_structure, check_tree
+from triphase.errors import CorruptState
 
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 Positive = Annotated[float, Field(gt=1e-30, lt=1e30)]
@@ -102,19 +103,6 @@ class ReplayMemory(Part):
     seed: Seed
 
 
-class Loop(Part):
-    """The position of a training loop that has finished."""
-
-    section: Literal[""]
-    epochs_before: Count
-    epoch: Count
-    step: Count
-    divisor: Positive
-    best: Annotated[float, Field(allow_inf_nan=True)]
-    waited: Count
-    total: float
-
-
 class Statistics(Part):
     """What a closed form has counted: sums of features by class, and products of features over all classes."""
 
@@ -195,7 +183,6 @@ PARTS: dict[str, TypeAdapter[Any]] = {
     "exemplars": TypeAdapter(Exemplars),
     "memory": TypeAdapter(ReplayMemory),
     "known": TypeAdapter(list[Count]),
-    "loop": TypeAdapter(Loop),
     "momentum": TypeAdapter(Annotated[dict[str, Any], Field(max_length=0)]),  # a lesson starts with none
     "closed_form": TypeAdapter(ClosedForm),
     "statistics": TypeAdapter(Statistics),
@@ -221,3 +208,5 @@ def check_learner(state: Mapping[str, Any], blank: Mapping[str, Any]) -> None:
     for name, part in blank.items():
         if name not in PARTS:
             check_structure(state[name], part, name)
+    if state["loop"] != blank["loop"]:
+        raise CorruptState("loop is not that of a lesson that has ended.")

@@ -41,7 +41,7 @@ class Shape:
 
 
 def check_tree(value: Any, where: str) -> None:
-    """Refuse anything but dicts, lists, tensors and primitives, and numbers that are not finite."""
+    """Refuse tensors that are not finite, and numbers that are none."""
     if isinstance(value, Tensor):
         _check_numbers(value, where)
     elif isinstance(value, Mapping):
@@ -50,8 +50,8 @@ def check_tree(value: Any, where: str) -> None:
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
             check_tree(item, f"{where}.{i}")
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{where} is not a finite number")
+    elif isinstance(value, float) and math.isnan(value):  # a loss may be infinite before it is measured
+        raise ValueError(f"{where} is not a number")
 
 
 def check_structure(found: Any, template: Any, where: str = "state") -> None:
