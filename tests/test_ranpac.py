@@ -30,7 +30,7 @@ def test_ranpac_chooses_the_ridge_with_the_least_error_on_a_fifth() -> None:
     draw = torch.Generator().manual_seed(0)
     h, y = torch.rand(40, 30, generator=draw), torch.arange(40) % 3
     learner = RanPAC(tiny_model(), n_projected=30)
-    chosen = learner._choose(h, y)
+    chosen = learner._choose_ridge(h, y)
     order = torch.randperm(40, generator=generator(0, "ridge")).numpy()
     val, train = order[:8], order[8:]
     H, Y = h.double().numpy(), np.eye(3)[y.numpy()]
@@ -54,7 +54,7 @@ def test_ranpac_goes_on_choosing_until_there_are_enough_images() -> None:
         whole = RanPAC(tiny_model(), n_projected=20)
         whole.add(f[: min(5, part + 1) * 100], y[: min(5, part + 1) * 100])
         assert learner.ridge == whole.ridge
-        assert (learner.choosing is None) == (part >= 4)
+        assert (learner.ridge_images is None) == (part >= 4)
 
 
 def test_ranpac_refuses_features_of_a_network_that_diverged() -> None:

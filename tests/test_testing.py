@@ -121,10 +121,10 @@ class Gambler(NCM):
 class Waker(SLDA):
     """A learner whose evaluation ends in training mode, frozen blocks included."""
 
-    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
-        said = super().logits(z, f)
+    def logits(self, z: Tensor) -> Tensor:
+        scores = super().logits(z)
         self.model.csf.train()
-        return said
+        return scores
 
 
 class Hasty(FineTune):

@@ -169,7 +169,7 @@ def test_step_that_was_not_counted_is_noticed() -> None:
         loop.begin("II")
 
 
-def test_finished_experience_leaves_a_clean_course() -> None:
+def test_a_finished_experience_leaves_the_loop_as_new() -> None:
     lesson = Lesson(Recipe(lr_schedule="patience"), ce=1.0)
     lesson.learn()
     assert lesson.loop.state_dict() == TrainingLoop().state_dict() and lesson.loop.momentum_state() == {}
@@ -255,6 +255,21 @@ def test_carried_momentum_moves_weights_as_one_optimiser_would() -> None:
                 loop.step_done(torch.tensor(1.0))
         loop.finish()
         assert_equal(dict(one.state_dict()), dict(other.state_dict()))
+
+
+def test_a_dropped_class_takes_its_momentum_along() -> None:
+    model, loop = model_for_training(), TrainingLoop("never")
+    loop.begin("I")
+    step(loop, model, loop.optimizer(model, Recipe()))
+    for _ in loop.steps(1, 1):
+        loop.step_done(torch.tensor(1.0))
+    loop.finish()
+    moving = loop.momentum_state()["head.weight"].clone()
+    model.drop_class(1)
+    loop.drop_class(1)
+    loop.begin("I")
+    loop.optimizer(model, Recipe())
+    assert torch.equal(loop.momentum_state()["head.weight"], moving[[0, 2, 3]])
 
 
 def test_unknown_reset_is_refused() -> None:
@@ -398,4 +413,4 @@ def test_epoch_without_steps_does_not_touch_the_schedule() -> None:
     loop.begin("III")
     loop.optimizer(model, Recipe(lr_schedule="patience"))
     assert list(loop.steps(1, 0)) == []
-    assert loop.best == float("inf")
+    assert loop.best_ce == float("inf")

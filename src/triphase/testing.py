@@ -29,7 +29,7 @@ from triphase.models import Normalize, SplitClassifier, linear_head
 from triphase.randomness import generator
 
 Make = Callable[[SplitClassifier, Memory], Learner]
-Place = tuple[int, str, int, int]  # experience, phase, epoch, step
+Position = tuple[int, str, int, int]  # experience, phase, epoch, step
 
 FIRST = Recipe(epochs=3, lr=0.02, n_mbe=8, augment="flip")
 REST = Recipe(epochs=3, lr=0.02, n_mbe=8, n_mbr=8, augment="flip")
@@ -65,13 +65,13 @@ def check_resumed_equals_uninterrupted(make: Make) -> None:
     experiences = tiny_stream().experiences
     learner = make(tiny_model(), Memory(12, seed=0))
     snapshots: list[tuple[int, int, dict[str, Any]]] = []  # experience, steps taken in all, state
-    places: list[Place] = []
+    positions: list[Position] = []
     for experience in experiences:
-        snapshots.append((experience.index, len(places), _through_disk(learner.state_dict())))
+        snapshots.append((experience.index, len(positions), _through_disk(learner.state_dict())))
 
         def watch(step: Step, index: int = experience.index) -> None:
-            places.append(_place(index, step))
-            snapshots.append((index, len(places), _through_disk(learner.state_dict())))
+            positions.append(_position(index, step))
+            snapshots.append((index, len(positions), _through_disk(learner.state_dict())))
 
         _learn(learner, experience, watch)
     expected = _end(learner)
@@ -79,11 +79,11 @@ def check_resumed_equals_uninterrupted(make: Make) -> None:
         where = f"continued after step {taken}, in experience {index}"
         again = make(tiny_model(), Memory(12, seed=0))
         again.load_state_dict(snapshot)
-        left: list[Place] = []
+        left: list[Position] = []
         for experience in experiences[index - 1 :]:
             i = experience.index
-            _learn(again, experience, lambda step, i=i, left=left: left.append(_place(i, step)))  # type: ignore[misc]
-        assert left == places[taken:], f"{where}, it took the steps {left} instead of {places[taken:]}"
+            _learn(again, experience, lambda step, i=i, left=left: left.append(_position(i, step)))  # type: ignore[misc]
+        assert left == positions[taken:], f"{where}, it took the steps {left} instead of {positions[taken:]}"
         _assert_equal(_end(again), expected, f"{where}, the end differs")
 
 
@@ -225,7 +225,7 @@ def _learn(learner: Learner, experience: Experience, tick: Tick = ignore) -> Non
     learner.learn(experience, FIRST if experience.index == 1 else REST, tick)
 
 
-def _place(index: int, step: Step) -> Place:
+def _position(index: int, step: Step) -> Position:
     return index, step.phase, step.epoch, step.step
 
 

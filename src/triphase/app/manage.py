@@ -1,4 +1,4 @@
-"""What else is done with a model in use: ask it, test it, rename, forget, take back."""
+"""What else is done with a model in use: test it, rename a class, forget one, take photos back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from triphase.printable import printable
 
 
 @dataclass(frozen=True)
-class TestResult:
+class ModelEvaluation:
     """How a model does on photos that nobody taught it, or on any others."""
 
     accuracy: float  # arg max, whether or not the answer would have been "unknown"
@@ -78,7 +78,9 @@ def classes(path: Path) -> list[ClassCount]:
     return [ClassCount(name, **counts) for name, counts in zip(info["classes"], info["counts"], strict=True)]
 
 
-def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None) -> TestResult:
+def evaluate(
+    path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None
+) -> ModelEvaluation:
     """Accuracy on class folders; classes that the model does not know are refused."""
     store, context = open_store(path), Context()
     parts, _ = store.load(parts=("inference", "taught"))
@@ -92,7 +94,7 @@ def evaluate(path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch =
     guess, n = probabilities.argmax(1), len(names)
     correct = (guess == y).double()
     taught_ids = {*taught["ids"].tolist(), *taught["pending_ids"].tolist()}
-    return TestResult(
+    return ModelEvaluation(
         accuracy=float(correct.mean()),
         per_class={name: float(correct[y == c].mean()) for c, name in enumerate(names) if bool((y == c).any())},
         unknown_rate=1 - float(known.float().mean()),

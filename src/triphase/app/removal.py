@@ -15,7 +15,9 @@ from triphase.app.model import Model
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
 from triphase.data.memory import TRAIN
-from triphase.learners.anchored import evenly_spaced
+from triphase.maths.sampling import evenly_spaced
+
+RESCALE_SAMPLES = 64  # stored samples that scales of scores are fitted on
 
 
 def forget(model: Model, name: str) -> None:
@@ -95,5 +97,5 @@ def _rescale(model: Model) -> None:
     """Fit the scales of the members' scores anew: without a class they are spread differently."""
     slots = model.memory.slots(TRAIN) if model.memory is not None else torch.empty(0, dtype=torch.long)
     if len(slots):
-        sample = model.latents_of(model.stored(slots[evenly_spaced(len(slots))]))
+        sample = model.latents_of(model.stored(slots[evenly_spaced(len(slots), RESCALE_SAMPLES)]))
         model.learner.rescale(unpack(sample.float()))

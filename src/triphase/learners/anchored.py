@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from triphase.context import Context
@@ -28,6 +27,7 @@ from triphase.learners.slda_depths import SHRINKAGE
 from triphase.learners.tpc import TPC
 from triphase.learners.training import set_trainable
 from triphase.maths.bias import class_rows
+from triphase.maths.sampling import evenly_spaced
 from triphase.models import DepthFeatures, SplitClassifier, linear_head
 from triphase.models.inference import Ensemble, standardize
 
@@ -101,9 +101,9 @@ class Anchored:
         """TPC's."""
         return self.tpc.diagnostics()
 
-    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
-        """The sum of both members' standardised scores; f are the closed form's features of z, if known."""
-        closed = self.closed_form.logits(z, f)
+    def logits(self, z: Tensor) -> Tensor:
+        """The sum of both members' standardised scores."""
+        closed = self.closed_form.logits(z)
         if self.quick_experience:
             return closed
         tpc_std, closed_std = self._fixed_stds()
@@ -161,13 +161,8 @@ class Anchored:
     def _fit_score_stds(self, images: Images) -> None:
         """Measure on an experience where the stds are needed; otherwise `rescale` measures on stored samples."""
         if len(images) and (len(self.tpc.known) < FEW_CLASSES or self.memory is None):
-            sample = images.select(evenly_spaced(len(images)))
+            sample = images.select(evenly_spaced(len(images), N_SCALE_SAMPLES))
             self.fit_score_stds(unpack(latents(self.model, sample, context=self.context)))
-
-
-def evenly_spaced(n: int) -> Tensor:
-    """At most N_SCALE_SAMPLES of n rows."""
-    return torch.linspace(0, n - 1, min(N_SCALE_SAMPLES, n)).long()
 
 
 def standardize_seen(logits: Tensor, seen: set[int], std: float | None = None) -> Tensor:

@@ -31,7 +31,7 @@ from triphase.learners.training import (
 )
 from triphase.models import SplitClassifier
 from triphase.models.batchrenorm import BatchRenorm2d
-from triphase.models.split import longer
+from triphase.models.split import pad_rows
 
 SLOW_RATE = 5e-5  # update rate of batch renormalisation after the first experience (SPEC 2)
 
@@ -136,7 +136,7 @@ class AR1:
     def _grow(self) -> None:
         """Rows for the classes that the head has grown by."""
         n = self.model.n_classes
-        self.cw, self.n_past = longer(self.cw, n), longer(self.n_past, n)
+        self.cw, self.n_past = pad_rows(self.cw, n), pad_rows(self.n_past, n)
 
 
 def _slow_statistics(csf: nn.Module) -> None:

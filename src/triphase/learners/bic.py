@@ -1,8 +1,8 @@
 """BiC: bias correction by two scalars, fitted on held-out samples after each experience.
 
 Wu et al., "Large Scale Incremental Learning", as their published code does it: the pair of scalars is discarded
-when the next one is fitted, and lives on only in what is distilled. What differs here (the common memory, classes
-that come back) is listed in docs/deviations.md.
+when the next one is fitted; until then the old model is distilled with it. What differs here (the common memory,
+classes that come back) is listed in docs/deviations.md.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class BiC:
 
 @torch.no_grad()
 def correct(logits: Tensor, pair: Tensor, classes: set[int]) -> Tensor:
-    """alpha z + beta in the columns of some classes."""
+    """alpha z + beta in the columns of these classes; the others stay."""
     if not classes:
         return logits
     columns, (alpha, beta) = class_rows(frozenset(classes), logits), pair.to(logits)

@@ -25,7 +25,7 @@ from triphase.learners.training import (
 )
 from triphase.models import SplitClassifier
 from triphase.models.inference import Ensemble, Member
-from triphase.models.split import drop_row, longer
+from triphase.models.split import drop_row, pad_rows
 
 
 class NCM:
@@ -104,9 +104,9 @@ class NCM:
     def rescale(self, z: Tensor) -> None:
         """Nothing to do: the scores have no scale that was fitted."""
 
-    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
-        """Scores of latents; f are their features, if the caller has them."""
-        return self.scores(self.features(z) if f is None else f)
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores of latents."""
+        return self.scores(self.features(z))
 
     def features(self, z: Tensor) -> Tensor:
         """(n, D): csf of latents."""
@@ -143,5 +143,5 @@ class NCM:
 
     def _count(self, f: Tensor, y: Tensor, weight: float) -> None:
         n = max(len(self.counts), self.model.n_classes, int(y.max()) + 1)
-        self.sums = longer(self.sums, n).index_add(0, y, F.normalize(f), alpha=weight)
-        self.counts = longer(self.counts, n).index_add(0, y, torch.ones(len(y)), alpha=weight)
+        self.sums = pad_rows(self.sums, n).index_add(0, y, F.normalize(f), alpha=weight)
+        self.counts = pad_rows(self.counts, n).index_add(0, y, torch.ones(len(y)), alpha=weight)

@@ -25,7 +25,7 @@ class Step:
     epochs: int
     step: int  # from 1, within the epoch
     steps: int
-    loss: Tensor  # a scalar; read it only if it is shown, for reading waits for the device
+    loss: Tensor  # a scalar; reading it waits for the device, so read it only to show it
     lr: float
 
 
@@ -110,9 +110,6 @@ class Teachable(Learner, Protocol):
     @property
     def closed_form(self) -> ClosedForm | None:
         """The member that counts in closed form, if there is one."""
-
-    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
-        """As in Learner; f are the closed form's features of z, if the caller has them."""
 
     def inference(self) -> Ensemble:
         """A copy of everything that answers need, over the classes seen so far."""

@@ -2,7 +2,7 @@
 
 McDonnell et al., "RanPAC: Random Projections and Pre-trained Models for Continual Learning", without its optional
 first-session training. The ridge is chosen on the first images, a first experience or as many as make 500, where
-theirs is on each task: classes that come one by one give nothing to choose by, nor do a handful of images.
+theirs is chosen on each task: classes that come one by one give nothing to choose by, nor do a few images.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from triphase.learners.frozen import extract_features, freeze_backbone, latent_f
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import TrainingLoop, learner_state, load_learner_state, mask_unseen, set_trainable
 from triphase.models import SplitClassifier
-from triphase.models.split import longer
+from triphase.models.split import pad_rows
 from triphase.randomness import generator
 
 RIDGES = [10.0**k for k in range(-8, 9)]
-CHOOSING = 2000  # images of an experience that the ridge is chosen on, at most
-ENOUGH = 500  # images from which on the ridge stays as it was chosen
+MAX_RIDGE_IMAGES = 2000  # at most so many images choose the ridge
+MIN_RIDGE_IMAGES = 500  # the ridge is chosen again until so many images have arrived
 
 
 class RanPAC:
@@ -56,9 +56,9 @@ class RanPAC:
         self.known: set[int] = set()
         self.loop = TrainingLoop(context=self.context)
         self.ridge = ridge
-        self.choosing: tuple[Tensor, Tensor] | None = None  # features and classes of the first images, while few
+        self.ridge_images: tuple[Tensor, Tensor] | None = None  # features and classes that the ridge is chosen on
         if ridge is None:
-            self.choosing = torch.empty(0, model.n_features), torch.empty(0, dtype=torch.long)
+            self.ridge_images = torch.empty(0, model.n_features), torch.empty(0, dtype=torch.long)
         self.P = torch.randn(model.n_features, n_projected, generator=generator(seed, "ranpac"))
         self.G = torch.zeros(n_projected, n_projected)
         self.C = torch.zeros(model.n_classes, n_projected)
@@ -77,13 +77,13 @@ class RanPAC:
     def add(self, f: Tensor, y: Tensor) -> None:
         """Count features (n, D) of classes y."""
         h = F.relu(f @ self.P)
-        if self.choosing is not None:
-            f, labels = (torch.cat(pair) for pair in zip(self.choosing, (f, y), strict=True))
-            self.ridge = self._choose(F.relu(f @ self.P), labels)
-            self.choosing = (f, labels) if len(labels) < ENOUGH else None
+        if self.ridge_images is not None:
+            f, labels = (torch.cat(pair) for pair in zip(self.ridge_images, (f, y), strict=True))
+            self.ridge = self._choose_ridge(F.relu(f @ self.P), labels)
+            self.ridge_images = (f, labels) if len(labels) < MIN_RIDGE_IMAGES else None
         n = max(len(self.C), self.model.n_classes, int(y.max()) + 1)
         self.G = torch.addmm(self.G, h.T, h)
-        self.C = longer(self.C, n).index_add(0, y, h)
+        self.C = pad_rows(self.C, n).index_add(0, y, h)
         self.W = self._solve()
 
     def logits(self, z: Tensor) -> Tensor:
@@ -95,8 +95,8 @@ class RanPAC:
         """Everything from which `learn` continues."""
         state = learner_state(self.settings, self.model, None, self.known, self.loop)
         state |= {"projection": {"P": self.P}}
-        if self.choosing is not None:
-            state |= {"choosing": dict(zip(("f", "y"), self.choosing, strict=True))}
+        if self.ridge_images is not None:
+            state |= {"ridge_images": dict(zip(("f", "y"), self.ridge_images, strict=True))}
         return state | {"statistics": {"G": self.G, "C": self.C, "ridge": self.ridge}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -106,7 +106,9 @@ class RanPAC:
             set_trainable(self.model, llf=False, csf=False)
         self.P, statistics = state["projection"]["P"], state["statistics"]
         self.G, self.C, self.ridge = statistics["G"], statistics["C"], statistics["ridge"]
-        self.choosing = (state["choosing"]["f"], state["choosing"]["y"]) if "choosing" in state else None
+        self.ridge_images = None
+        if "ridge_images" in state:
+            self.ridge_images = state["ridge_images"]["f"], state["ridge_images"]["y"]
         self.W = self._solve()
 
     def _solve(self) -> Tensor:
@@ -116,14 +118,14 @@ class RanPAC:
             raise CorruptState("The statistics of RanPAC hold values that are no numbers: the network diverged.")
         ridge, eye = self.ridge, torch.eye(len(self.G))
         factor, failed = torch.linalg.cholesky_ex(self.G + ridge * eye)
-        while failed:  # too small for this precision: the smallest that is not
+        while failed:  # too small for single precision: take the smallest that is not
             ridge *= 10
             factor, failed = torch.linalg.cholesky_ex(self.G + ridge * eye)
         return torch.cholesky_solve(self.C.T, factor).T.contiguous()
 
-    def _choose(self, h: Tensor, y: Tensor) -> float:
+    def _choose_ridge(self, h: Tensor, y: Tensor) -> float:
         """The ridge with the least squared error on a fifth of the images, in the dual (images x images) form."""
-        order = torch.randperm(len(h), generator=generator(self.seed, "ridge"))[:CHOOSING]
+        order = torch.randperm(len(h), generator=generator(self.seed, "ridge"))[:MAX_RIDGE_IMAGES]
         n_val = len(order) // 5
         if n_val == 0:
             return 1.0

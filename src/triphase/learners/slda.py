@@ -30,7 +30,7 @@ from triphase.learners.training import (
 from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis, whiten
 from triphase.models import SplitClassifier
 from triphase.models.inference import Ensemble, Member, Whitening
-from triphase.models.split import drop_row, longer
+from triphase.models.split import drop_row, pad_rows
 
 
 class SLDA:
@@ -131,9 +131,9 @@ class SLDA:
     def rescale(self, z: Tensor) -> None:
         """Nothing to do: the scores have no scale that was fitted."""
 
-    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
-        """Scores of latents; f are their features, if the caller has them."""
-        return self.scores(self.features(z) if f is None else f)
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores of latents."""
+        return self.scores(self.features(z))
 
     def features(self, z: Tensor) -> Tensor:
         """(n, D): csf of latents."""
@@ -227,8 +227,8 @@ class SLDA:
         n = max(len(self.counts), self.model.n_classes, int(y.max()) + 1)
         ones = torch.ones(len(y), dtype=torch.float64)
         self.products = torch.addmm(self.products, f.T, f, alpha=weight)
-        self.sums = longer(self.sums, n).index_add(0, y, f, alpha=weight)
-        self.counts = longer(self.counts, n).index_add(0, y, ones, alpha=weight)
+        self.sums = pad_rows(self.sums, n).index_add(0, y, f, alpha=weight)
+        self.counts = pad_rows(self.counts, n).index_add(0, y, ones, alpha=weight)
         self._changed()
 
     def _changed(self) -> None:

@@ -32,5 +32,5 @@ class DepthSLDA(SLDA):
         self.feature_model = SplitClassifier(
             model.llf, DepthFeatures(model.csf, max_width=2 * model.n_features), model.head
         )
-        set_trainable(self.feature_model, llf=False, csf=False)  # reading never trains, whatever the model is told
+        set_trainable(self.feature_model, llf=False, csf=False)  # reading never trains the network
         self.settings |= {"learner": "slda_depths"}

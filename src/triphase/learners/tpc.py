@@ -148,9 +148,8 @@ class TPC:
 
         # Phase III: consolidate on the class-balanced memory, without masks
         if memory is not None:
-            set_trainable(
-                model, llf=llf_learns and memory.store == "raw", csf=True
-            )  # stored latents keep their llf
+            llf_learns = llf_learns and memory.store == "raw"  # stored latents must stay those of this llf
+            set_trainable(model, llf=llf_learns, csf=True)
             if loop.begin("memory"):
                 batches.update_memory()  # class-balanced reservoir sampling
             if loop.begin("III") and epochs_3:
@@ -196,13 +195,14 @@ class TPC:
         sigma = self.model.head.weight.detach().std(1, correction=0)
         return {"peak_sigma_over_s": float(sigma.max() / self.s)}
 
-    def logits(self, z: Tensor, f: Tensor | None = None) -> Tensor:
-        """Scores over the classes seen so far; f is for learners with a closed form (see Teachable)."""
+    def logits(self, z: Tensor) -> Tensor:
+        """Scores over the classes seen so far."""
         return predict(self.model, z, self.known if self.predict_over == "seen" else range(self.model.n_classes))
 
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one. What csf learned from it stays in csf."""
         self.model.drop_class(label)
+        self.loop.drop_class(label)
         self.known = drop_label(self.known, label)
 
     def rescale(self, z: Tensor) -> None:

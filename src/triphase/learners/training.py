@@ -22,13 +22,24 @@ from triphase.learners.protocol import Step
 from triphase.learners.sgd import SGD
 from triphase.maths import outside
 from triphase.models import SplitClassifier
-from triphase.models.split import BLOCKS
+from triphase.models.split import BLOCKS, drop_row
 
+POSITION = ("section", "epochs_before", "epoch", "step")
+SCHEDULE = ("lr_divisor", "best_ce", "epochs_since_best", "ce_sum")
 PATIENCE, FACTOR, LR_MIN = 5, 3.0, 1e-4  # FACIL's scheme: divide by 3 after 5 epochs without a better loss
 
 
 class TrainingLoop:
     """Position, momentum and schedule of the experience that is being learned."""
+
+    section: str  # of `learn`; empty between experiences
+    epochs_before: int  # in earlier sections
+    epoch: int  # done of this section
+    step: int  # done of this epoch
+    lr_divisor: float
+    best_ce: float  # lowest mean cross-entropy of an epoch
+    epochs_since_best: int
+    ce_sum: float  # of the steps of this epoch
 
     def __init__(
         self,
@@ -46,8 +57,7 @@ class TrainingLoop:
         self._resume: str | None = None
         self._fresh = True  # no optimiser of this section has been built before
         self._left = 0  # steps of this section that are planned and not yet taken
-        self.section, self.epochs_before, self.epoch, self.step = "", 0, 0, 0
-        self.divisor, self.best, self.waited, self.total = 1.0, float("inf"), 0, 0.0  # of the schedule
+        self._rewind()
 
     def begin(self, section: str) -> bool:
         """Whether this section of `learn` has yet to be done; sections always come in the same order."""
@@ -66,7 +76,7 @@ class TrainingLoop:
         """SGD with momentum over the blocks that learn; the head does not decay (SPEC 1.5).
 
         Momentum starts at zero in each phase unless `reset_momentum` says otherwise: a live buffer would go on
-        moving weights whose gradient is masked. `fresh` starts it at zero whatever was said.
+        moving weights whose gradient is masked. With `fresh` it starts at zero in any case.
         """
         self._momentum = self._buffers()
         groups, self._names = [], {}
@@ -77,7 +87,7 @@ class TrainingLoop:
             lr = recipe.lr if head else recipe.csf_lr_or_lr
             decay = 0.0 if head else recipe.weight_decay
             if named:
-                rates = {"lr": lr / self.divisor, "initial_lr": lr, "weight_decay": decay}
+                rates = {"lr": lr / self.lr_divisor, "initial_lr": lr, "weight_decay": decay}
                 groups.append({"params": [p for _, p in named], **rates})
         self._optimizer = SGD(groups, recipe.momentum, self.context.stopwatch)
         kept = {"phase": False, "experience": self.epochs_before > 0, "never": True}[self._reset_momentum]
@@ -89,7 +99,7 @@ class TrainingLoop:
     def steps(self, epochs: int, steps: int) -> list[tuple[int, int]]:
         """(epoch in the experience, step in the epoch) of all that is left of this section.
 
-        Call `step_done` after each of them; the list is known beforehand, so minibatches can be prepared ahead.
+        Call `step_done` after each of them; the list is known beforehand, so minibatches can be prefetched.
         """
         self._epochs, self._steps = epochs, steps
         done = self.epoch * steps + self.step
@@ -105,7 +115,7 @@ class TrainingLoop:
         step = Step(self.section, self.epoch + 1, self._epochs, self.step + 1, self._steps, loss.detach(), lr)
         self.step, self._left = self.step + 1, self._left - 1
         if self._recipe.lr_schedule == "patience":
-            self.total += float((loss if cross_entropy is None else cross_entropy).detach())
+            self.ce_sum += float((loss if cross_entropy is None else cross_entropy).detach())
         if self.step == self._steps:
             self.step, self.epoch = 0, self.epoch + 1
             self._schedule()
@@ -117,17 +127,21 @@ class TrainingLoop:
         self._check_all_taken()
         self._momentum = self._buffers() if self._reset_momentum == "never" else {}
         self._optimizer = None
-        self.section, self.epochs_before, self.epoch, self.step = "", 0, 0, 0
-        self.divisor, self.best, self.waited, self.total = 1.0, float("inf"), 0, 0.0
+        self._rewind()
 
     def state_dict(self) -> dict[str, Any]:
-        """Position and schedule; the momentum is a part of its own, for it is large."""
-        names = ("section", "epochs_before", "epoch", "step", "divisor", "best", "waited", "total")
-        return {name: getattr(self, name) for name in names}
+        """Position and schedule; `momentum_state` is separate, because it is large."""
+        return {name: getattr(self, name) for name in POSITION + SCHEDULE}
 
     def momentum_state(self) -> dict[str, Tensor]:
         """The momentum buffers by parameter name."""
         return self._buffers()
+
+    def drop_class(self, label: int) -> None:
+        """Take the row of a class out of the head's momentum, where it outlives an experience."""
+        for name in ("head.weight", "head.bias"):
+            if name in self._momentum and label < len(self._momentum[name]):
+                self._momentum[name] = drop_row(self._momentum[name], label)
 
     def load_state_dict(self, state: dict[str, Any], momentum: dict[str, Tensor]) -> None:
         """Continue from a saved position."""
@@ -136,6 +150,10 @@ class TrainingLoop:
         self._resume = self.section or None
         self._momentum, self._optimizer, self._fresh, self._left = dict(momentum), None, False, 0
 
+    def _rewind(self) -> None:
+        self.section, self.epochs_before, self.epoch, self.step = "", 0, 0, 0
+        self.lr_divisor, self.best_ce, self.epochs_since_best, self.ce_sum = 1.0, float("inf"), 0, 0.0
+
     def _check_all_taken(self) -> None:
         assert self._left == 0, f"{self._left} steps of section {self.section} left: call step_done after each step"
 
@@ -143,18 +161,18 @@ class TrainingLoop:
         """At the end of an epoch: after PATIENCE epochs without a better cross-entropy, divide the rate."""
         if self._optimizer is None or self._recipe.lr_schedule != "patience":
             return
-        mean, self.total = self.total / self._steps, 0.0
-        self.waited = 0 if mean < self.best else self.waited + 1
-        self.best = min(self.best, mean)
-        if self.waited >= PATIENCE and self._recipe.lr / (self.divisor * FACTOR) >= LR_MIN:
-            self.divisor, self.waited = self.divisor * FACTOR, 0
+        mean, self.ce_sum = self.ce_sum / self._steps, 0.0
+        self.epochs_since_best = 0 if mean < self.best_ce else self.epochs_since_best + 1
+        self.best_ce = min(self.best_ce, mean)
+        if self.epochs_since_best >= PATIENCE and self._recipe.lr / (self.lr_divisor * FACTOR) >= LR_MIN:
+            self.lr_divisor, self.epochs_since_best = self.lr_divisor * FACTOR, 0
             for group in self._optimizer.param_groups:
-                group["lr"] = group["initial_lr"] / self.divisor
+                group["lr"] = group["initial_lr"] / self.lr_divisor
 
     def _buffers(self) -> dict[str, Tensor]:
-        held = self._momentum if self._optimizer is None or self._reset_momentum == "never" else {}
-        live = {} if self._optimizer is None else self._optimizer.buffers
-        return held | {self._names[id(p)]: buffer for p, buffer in live.items()}
+        earlier = self._momentum if self._optimizer is None or self._reset_momentum == "never" else {}
+        current = {} if self._optimizer is None else self._optimizer.buffers
+        return earlier | {self._names[id(p)]: buffer for p, buffer in current.items()}
 
     def _restore_momentum(self) -> None:
         assert self._optimizer is not None

@@ -28,7 +28,7 @@ def bias_correction_loss(rows: Tensor, s: float, eps: float = 1e-4) -> Tensor:
 def normalize_(weight: Tensor, classes: Collection[int], s: float) -> None:
     """Give the row of each class zero mean and standard deviation s, in place (Eq. 9).
 
-    A row without any spread (a class that never learned) has no direction to keep and is left alone.
+    A row with sigma = 0 (a class that never learned) has no direction to keep and is left alone.
 
     >>> weight = torch.tensor([[1.0, 3.0], [1.0, 3.0]])
     >>> normalize_(weight, {1}, s=0.5)
@@ -43,13 +43,13 @@ def normalize_(weight: Tensor, classes: Collection[int], s: float) -> None:
     rows = weight[index].double()  # half precision would leave a mean behind
     centred = rows - rows.mean(dim=1, keepdim=True)
     sigma = centred.square().mean(dim=1, keepdim=True).sqrt()
-    spread = sigma > 1e-12
-    scaled = torch.where(spread, centred * (s / sigma.clamp_min(1e-12)), rows)
+    varies = sigma > 1e-12
+    scaled = torch.where(varies, centred * (s / sigma.clamp_min(1e-12)), rows)
     weight.index_copy_(0, index, scaled.to(weight.dtype))
 
 
 def class_rows(classes: Collection[int], like: Tensor) -> Tensor:
-    """The row numbers of some classes in ascending order, on the device of `like`; drawn up once for each set."""
+    """The row numbers of classes in ascending order, on the device of `like`; computed once for each set."""
     return _rows(frozenset(classes)).to(like.device)
 
 

@@ -83,7 +83,7 @@ def _unfrozen_batchnorms(model: SplitClassifier) -> list[tuple[str, _BatchNorm]]
 
 
 def _lacks_statistics(layer: _BatchNorm) -> bool:
-    """Whether parameters were set while the running mean is still the initial zero."""
+    """Whether parameters were set while the running mean has its initial value of zero."""
     if layer.running_mean is None or not layer.affine:
         return False
     return bool(layer.bias.any()) and not bool(layer.running_mean.any())

@@ -108,7 +108,7 @@ class SplitClassifier(nn.Module):
             self.csf.compile()
 
     def freeze(self, block: Block) -> None:
-        """No gradient reaches the block and its BatchNorm statistics stay, whatever `train` is told."""
+        """No gradient reaches the block and its BatchNorm statistics stay, whatever `train` says."""
         self._block(block).requires_grad_(False).eval()
         self._frozen.add(block)
 
@@ -134,7 +134,7 @@ class SplitClassifier(nn.Module):
             return
         self.head.out_features = n
         for name, old in list(self.head.named_parameters()):
-            setattr(self.head, name, nn.Parameter(longer(old.detach(), n), requires_grad=old.requires_grad))
+            setattr(self.head, name, nn.Parameter(pad_rows(old.detach(), n), requires_grad=old.requires_grad))
 
     def drop_class(self, label: int) -> None:
         """Take the row of one class out of the head, if it has one; later rows move up by one."""
@@ -166,8 +166,13 @@ def linear_head(n_features: int, n_classes: int) -> nn.Linear:
     return head
 
 
-def longer(rows: Tensor, n: int) -> Tensor:
-    """At least n rows, the new ones zero."""
+def pad_rows(rows: Tensor, n: int) -> Tensor:
+    """At least n rows: zeros are appended.
+
+    >>> pad_rows(torch.ones(1, 2), 2)
+    tensor([[1., 1.],
+            [0., 0.]])
+    """
     return torch.cat([rows, rows.new_zeros(max(0, n - len(rows)), *rows.shape[1:])])
 
 

@@ -25,6 +25,7 @@ from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, joint
 from triphase.errors import BadData, TriphaseWarning
 from triphase.learners import ChecksRecipe, Learner
+from triphase.maths.sampling import evenly_spaced
 from triphase.models import SplitClassifier, build, lacks_statistics, rebuild_batchnorm
 
 CALIBRATION_IMAGES = 256
@@ -169,6 +170,5 @@ def _model(benchmark: Benchmark, options: RunOptions, source: Stream, weights: P
         norm=options.norm,
     )
     if lacks_statistics(model):
-        rows = torch.linspace(0, len(images) - 1, min(CALIBRATION_IMAGES, len(images))).long()
-        rebuild_batchnorm(model, images.read(rows))
+        rebuild_batchnorm(model, images.read(evenly_spaced(len(images), CALIBRATION_IMAGES)))
     return model

@@ -88,6 +88,20 @@ def test_growing_a_frozen_head_leaves_it_frozen() -> None:
     assert not model.head.weight.requires_grad
 
 
+def test_a_dropped_class_leaves_the_rows_of_the_others_and_their_gradient() -> None:
+    head = linear_head(3, 4)
+    with torch.no_grad():
+        head.weight.copy_(torch.arange(12.0).view(4, 3))
+    model = SplitClassifier(nn.Identity(), nn.Identity(), head)
+    model.drop_class(1)
+    assert model.n_classes == 3 and model.head.weight[:, 0].tolist() == [0.0, 6.0, 9.0]
+    assert model.head.weight.requires_grad
+    model.freeze("head")
+    model.drop_class(2)
+    model.drop_class(7)  # a class without a row
+    assert model.head.weight[:, 0].tolist() == [0.0, 6.0] and not model.head.weight.requires_grad
+
+
 def test_growing_never_shrinks() -> None:
     model = small_model(3)
     old = model.head.weight
