@@ -1,6 +1,7 @@
 """What tests of the model directory share: small models, and what is said about them."""
 
 import errno
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,32 +16,67 @@ from triphase.app.store.versions import Store
 from triphase.randomness import generator
 from triphase.state import State
 
-PIXELS = b"the pixels of a cat"
+PIXELS = b"the pixels of a cat, four by four, in three colours."[:48]
 Info = dict[str, Any]
 FORGOT = {"event": "forgot"}
 
 
-def model(i: int) -> State:
-    """The i-th model: one part that never changes, one that always does, one with a cat in it."""
-    pixels = torch.frombuffer(bytearray(PIXELS), dtype=torch.uint8)
+def model(i: int, *classes: str) -> State:
+    """The i-th model: parts that never change, one that always does, one with the pixels of a cat in it."""
+    names = list(classes or ("cat", "dog"))
+    n = len(names)
+    pixels = torch.frombuffer(bytearray(PIXELS), dtype=torch.uint8).view(3, 4, 4)
+    nothing = torch.empty(0, dtype=torch.long)
+    columns = {name: torch.arange(2) for name in ("id", "key")} | {"y": torch.tensor([0, n - 1])}
+    columns |= {"split": torch.zeros(2, dtype=torch.int8), "x": torch.stack([pixels, pixels.flip(0, 1, 2)])}
+    options = {"backbone": "small_cnn", "image_size": 4, "memory": 9, "replay": "raw", "learner": "ncm", "seed": 0}
+    calibration = {"temperature": 1.0, "thresholds": [None]}
+    weight = torch.randn(n, 3, generator=generator(i, "test"))
+    member = {"max_width": None, "unit_length": True, "weight": weight, "bias": None, "whitening": None}
     return {
-        "llf": {"w": torch.randn(3, 4, generator=generator(0, "test")), "frozen": True},
-        "head": {"w": torch.randn(2, 3, generator=generator(i, "test")), "steps": [i, None, 0.1 * i]},
-        "memory": {"x": torch.stack([pixels, pixels.flip(0)]), "y": [0, 1], "names": ["cat", "dog"]},
+        "settings": {"learner": "ncm"},
+        "known": list(range(n)),
+        "loop": {"section": "", "best": math.inf},
+        "llf": {"w": torch.randn(3, 4, generator=generator(0, "test"))},
+        "csf": {},
+        "head": {"weight": torch.randn(n, 3, generator=generator(i, "test")), "steps": [i, None, 0.1 * i]},
+        "momentum": {},
+        "memory": {"columns": columns, "floor": {}, "capacity": 9, "seed": 0},
+        "taught": {
+            "ids": torch.arange(2 * i),
+            "labels": torch.zeros(2 * i, dtype=torch.long),
+            "pending_ids": nothing,
+            "pending_labels": nothing,
+            "held_out": nothing,
+        },
+        "exemplars": {"ids": nothing, "features": torch.empty(0, 0, dtype=torch.float16)},
+        "app": {
+            "options": options,
+            "names": names,
+            "lessons": i,
+            **calibration,
+            "moments": [],
+            "exemplar_correct": torch.empty(0, dtype=torch.bool),
+            "covariance_reestimated": False,
+        },
+        "inference": {"backbone": "small_cnn", "image_size": 4, "names": names, **calibration},
+        "inference_llf": {},
+        "inference_scores": {"members": [member], "weights": [1.0], "stds": [None]},
     }
 
 
 def info(i: int, *classes: str) -> Info:
+    """What the version of the i-th model says about it."""
     names = list(classes or ("cat", "dog"))
     return {
         "classes": names,
         "counts": [{"taught": i, "stored": 1, "exemplars": 0} for _ in names],
         "backbone": "small_cnn",
-        "image_size": 32,
-        "learner": "slda",
+        "image_size": 4,
+        "learner": "ncm",
         "replay": "raw",
         "lessons": i,
-        "memory": {"samples": 2, "capacity": 9, "bytes": 38, "exemplars": 0},
+        "memory": {"samples": 2, "capacity": 9, "bytes": 146, "exemplars": 0},
         "taught": 2 * i,
         "unknown": True,
         "accuracy": 0.5,
@@ -91,7 +127,9 @@ def without_cat(state: State, version: Version) -> tuple[State, Info]:
 
 
 def state_without_cat(state: State) -> State:
-    return {**state, "memory": {"x": state["memory"]["x"][1:] * 0, "y": [1], "names": ["dog"]}}
+    left = model(state["app"]["lessons"], "dog")
+    left["memory"]["columns"]["x"].zero_()
+    return left
 
 
 def without_name(event: Event) -> Event:

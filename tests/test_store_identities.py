@@ -1,5 +1,6 @@
 """Identities: a class is the same class under whatever name, and the versions alone say so."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from store_helpers import info, model, taught
@@ -8,14 +9,14 @@ from triphase.app.store.schema import Identity
 from triphase.app.store.versions import Store
 
 
-def classes(*names: str) -> dict[str, object]:
-    return info(1, *names)
+def publish(store: Store, names: Sequence[str], renamed: tuple[str, str] | None = None) -> None:
+    store.publish(model(1, *names), info(1, *names), taught(1), renamed=renamed)
 
 
 def test_a_class_keeps_its_identity_from_version_to_version(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.publish(model(1), classes("cat", "dog"), taught(1))
-    store.publish(model(2), classes("cat", "owl", "dog"), taught(2))
+    publish(store, ["cat", "dog"])
+    publish(store, ["cat", "owl", "dog"])
     assert {name: identity.id for name, identity in store.version().identities.items()} == {
         "cat": "1-0",
         "dog": "1-1",
@@ -25,28 +26,28 @@ def test_a_class_keeps_its_identity_from_version_to_version(tmp_path: Path) -> N
 
 def test_a_renamed_class_keeps_its_identity_and_its_former_names(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.publish(model(1), classes("cat"), taught(1))
-    store.publish(model(2), classes("tiger"), taught(2), renamed=("cat", "tiger"))
-    store.publish(model(3), classes("lion"), taught(3), renamed=("tiger", "lion"))
+    publish(store, ["cat"])
+    publish(store, ["tiger"], renamed=("cat", "tiger"))
+    publish(store, ["lion"], renamed=("tiger", "lion"))
     assert store.version().identities == {"lion": Identity(id="1-0", former_names=["cat", "tiger"])}
-    store.publish(model(4), classes("cat"), taught(4), renamed=("lion", "cat"))
+    publish(store, ["cat"], renamed=("lion", "cat"))
     assert store.version().identities == {"cat": Identity(id="1-0", former_names=["tiger", "lion"])}
 
 
 def test_a_class_that_was_forgotten_and_taught_again_is_another_one(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    for number, names in enumerate((("cat", "dog"), ("dog",), ("dog", "cat")), 1):
-        store.publish(model(number), classes(*names), taught(number))
+    for names in (("cat", "dog"), ("dog",), ("dog", "cat")):
+        publish(store, names)
     assert store.version(1).identities["cat"].id != store.version(3).identities["cat"].id
     assert store.version(1).identities["dog"].id == store.version(3).identities["dog"].id
 
 
 def test_a_class_is_found_in_versions_that_were_undone(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.publish(model(1), classes("cat", "dog"), taught(1))
-    store.publish(model(2), classes("tiger", "dog"), taught(2), renamed=("cat", "tiger"))
+    publish(store, ["cat", "dog"])
+    publish(store, ["tiger", "dog"], renamed=("cat", "tiger"))
     store.undo()
-    store.publish(model(3), classes("lion", "dog"), taught(3), renamed=("cat", "lion"))
+    publish(store, ["lion", "dog"], renamed=("cat", "lion"))
     versions = [store.version(number) for number in store.version_numbers()]
     assert ids_of("lion", versions) == ids_of("tiger", versions) == ids_of("cat", versions) == {"1-0"}
     assert names_of({"1-0"}, versions) == {"cat", "tiger", "lion"}

@@ -43,11 +43,11 @@ def main() -> None:
         model.freeze("llf")
         x = torch.randint(256, (IMAGES, 3, image_size, image_size), dtype=torch.uint8)
         expected = plainly(model, x)
-        apart = float((folded(model, x) - expected).abs().max() / expected.abs().max())
+        difference = float((folded(model, x) - expected).abs().max() / expected.abs().max())
         ratios = [seconds(plainly, model, x) / seconds(folded, model, x) for _ in range(ROUNDS)]
         print(
             f"{name}, {image_size} px: {median(ratios):.2f} times as fast "
-            f"({min(ratios):.2f} to {max(ratios):.2f}), values {apart:.0e} apart"
+            f"({min(ratios):.2f} to {max(ratios):.2f}), values differ by {difference:.0e}"
         )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from triphase.app.calibration import Calibration
 from triphase.app.ood import Moments, ood_scores
 from triphase.app.options import LEARNERS, ModelOptions, parse_memory
+from triphase.app.store.state_schema import check_learner
 from triphase.context import Context
 from triphase.data.feature_cache import encode, features, pack, unpack
 from triphase.data.images import Images
@@ -195,8 +196,11 @@ class Model:
         """The model of a saved state."""
         model = cls(ModelOptions(**state["app"]["options"]), context=context, blank=True)
         try:
+            check_learner(state, model.state_dict())
             model.load_state_dict(state)
             model._check()
+        except CorruptState:
+            raise
         except (KeyError, IndexError, ValueError, TypeError, RuntimeError) as error:
             raise CorruptState(f"The parts of this model do not belong together ({error!r}).") from error
         return model

@@ -8,8 +8,9 @@ from typing import Any
 from triphase.app.store import identities
 from triphase.app.store.checksums import json_copy
 from triphase.app.store.history import Event
+from triphase.app.store.publishable import check_publishable, checked, checked_event
 from triphase.app.store.schema import Version
-from triphase.app.store.versions import Store, checked, checked_event
+from triphase.app.store.versions import Store
 from triphase.errors import InvalidValue
 from triphase.state import State
 
@@ -61,6 +62,7 @@ def _rewrite_version(
     state, info = result
     known = identities.without_names(version.identities, info["classes"], forgotten_names)
     document = version.model_dump() | {"info": json_copy(info), "identities": known}
+    check_publishable(state, info)
     changed = checked(Version, document).model_copy(update={"parts": store.write_parts(state)})
     if changed != version:
         store.directory.write_version(changed)

@@ -10,16 +10,17 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from triphase import state as files
 from triphase.app.store import identities
 from triphase.app.store.checksums import json_copy
 from triphase.app.store.files import Directory
 from triphase.app.store.history import Event
-from triphase.app.store.schema import Current, Document, LessonMark, Part, Version, validate, validate_event
+from triphase.app.store.publishable import check_publishable, checked, checked_event, now
+from triphase.app.store.schema import Current, LessonMark, Part, Version
+from triphase.app.store.state_checks import check_parts, check_state
 from triphase.errors import (
     BadData,
     CannotWrite,
@@ -33,28 +34,9 @@ from triphase.errors import (
 from triphase.printable import printable
 from triphase.state import State
 
-D = TypeVar("D", bound=Document)
-
 
 class Store:
-    """The versions of one model in a directory.
-
-    >>> import tempfile, torch
-    >>> memory = {"samples": 0, "capacity": 0, "bytes": 0, "exemplars": 0}
-    >>> info = {"classes": ["cat"], "counts": [{"taught": 9, "stored": 0, "exemplars": 0}]}
-    >>> info |= {"backbone": "small_cnn", "image_size": 32, "learner": "slda", "replay": "none"}
-    >>> info |= {"lessons": 1, "memory": memory, "taught": 9, "unknown": True}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = Store(Path(folder) / "my-model")
-    ...     _ = store.publish({"head": torch.zeros(1)}, info, {"event": "saved"})
-    ...     _ = store.publish({"head": torch.ones(1)}, info | {"lessons": 2}, {"event": "saved"})
-    ...     _ = store.undo()
-    ...     state, version = store.load()
-    ...     [event["event"] for event in store.history()]
-    ['saved', 'saved', 'undone']
-    >>> state["head"], version.number, version.info["lessons"]
-    (tensor([0.]), 1, 1)
-    """
+    """The versions of one model in a directory."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -106,7 +88,9 @@ class Store:
             version = self.version(number)
             wanted = {name: part for name, part in version.parts.items() if name.startswith(parts)}
             try:
-                return {name: self.directory.read_part(part.sha256) for name, part in wanted.items()}, version
+                state = {name: self.directory.read_part(part.sha256) for name, part in wanted.items()}
+                self._check(state, version, complete="" in parts)
+                return state, version
             except CorruptState:
                 if self.version(number) == version:  # else a writer has just removed or rewritten it
                     raise
@@ -162,13 +146,14 @@ class Store:
             document = {
                 "number": number,
                 "parent": None if before is None else before.parent if replace_current else before.number,
-                "created": _now(),
+                "created": now(),
                 "info": info,
                 "identities": identities.inherited(info.get("classes", []), known, number, renamed),
                 "parts": {},
             }
             version = checked(Version, document)
             checked_event(event, number)
+            check_publishable(state, info)
             if current is None:  # from here on, versions without CURRENT mean damage
                 self.directory.write_current(Current(version=0, highest=0, event=None))
             version = version.model_copy(update={"parts": self.write_parts(state)})
@@ -269,6 +254,16 @@ class Store:
                 self.directory.collect_garbage()
             raise
 
+    def _check(self, parts: State, version: Version, *, complete: bool) -> None:
+        """Refuse parts that are not valid; checksums say nothing about that."""
+        try:
+            (check_state if complete else check_parts)(parts, version.info)
+        except ValueError as error:
+            raise CorruptState(
+                f"Version {version.number} of {self.path} is damaged ({error}); restore it from a copy, or go back "
+                "to the version before with `triphase undo`."
+            ) from error
+
     def _warn_of_damaged_history(self) -> None:
         """A damaged line keeps nobody from teaching; `history` and `forget --everywhere` refuse it."""
         newest = None
@@ -277,23 +272,3 @@ class Store:
             newest = current.event if current else None
         if damage := self.directory.history.damage(newest):
             warnings.warn(damage, TriphaseWarning, stacklevel=3)
-
-
-def checked(kind: type[D], document: Mapping[str, Any]) -> D:
-    """A document that may be written; InvalidValue with the first thing that is wrong in it."""
-    try:
-        return validate(kind, document)
-    except ValueError as error:
-        raise InvalidValue(f"This model cannot be published ({error}); nothing was changed.") from error
-
-
-def checked_event(event: Mapping[str, Any], number: int) -> Event:
-    """An event that may be recorded for a version, with the time of now."""
-    try:
-        return validate_event({**event, "version": number, "time": _now()})
-    except ValueError as error:
-        raise InvalidValue(f"This event cannot be recorded ({error}); nothing was changed.") from error
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")

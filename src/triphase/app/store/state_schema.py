@@ -1,0 +1,212 @@
+"""What the parts of a version may hold: the training state of a model, and the inference parts that answers need.
+
+A part that is declared here must have exactly these fields; any other is a nested dict of tensors and primitives
+whose structure `check_structure` compares with a blank model. Every number in a tensor is finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from torch import Tensor
+
+from triphase.app.store.schema import ClassNames, Count, Document, Word, reason
+from triphase.app.store.tensors import Shape, check_structure, check_tree
+from triphase.errors import CorruptState
+
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
+Positive = Annotated[float, Field(gt=1e-30, lt=1e30)]
+MemorySize = Annotated[str, Field(pattern=r"^ *[0-9.]+ *([KMGkmg][Bb])? *$", max_length=32)]
+ImageSize = Annotated[int, Field(ge=1, le=1024)]
+
+
+class Part(Document):
+    """Fields may be tensors."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+
+# --- training state ---------------------------------------------------------------------------------------------
+
+
+class Options(Part):
+    """How the model was made."""
+
+    backbone: Word
+    image_size: ImageSize | None
+    memory: Annotated[int, Field(ge=1)] | MemorySize
+    replay: Literal["raw", "latent", "none"]
+    learner: Word
+    seed: Seed
+
+
+class Moments(Part):
+    """Moments of an out-of-distribution score by class."""
+
+    n: Annotated[Tensor, Shape(torch.float64, "moments")]
+    mean: Annotated[Tensor, Shape(torch.float64, "moments")]
+    squares: Annotated[Tensor, Shape(torch.float64, "moments")]
+    cubes: Annotated[Tensor, Shape(torch.float64, "moments")]
+
+
+class App(Part):
+    """What a model is beside its learner."""
+
+    options: Options
+    names: ClassNames
+    lessons: Count
+    temperature: Positive
+    thresholds: list[float | None] = Field(max_length=2)
+    moments: list[Moments] = Field(max_length=2)
+    exemplar_correct: Annotated[Tensor, Shape(torch.bool, "exemplars")]
+    covariance_reestimated: bool
+
+
+class TaughtPhotos(Part):
+    """Ids and classes of the photos that were taught."""
+
+    ids: Annotated[Tensor, Shape(torch.int64, "taught")]
+    labels: Annotated[Tensor, Shape(torch.int64, "taught")]
+    pending_ids: Annotated[Tensor, Shape(torch.int64, "pending")]
+    pending_labels: Annotated[Tensor, Shape(torch.int64, "pending")]
+    held_out: Annotated[Tensor, Shape(torch.int64, "*")]
+
+
+class Exemplars(Part):
+    """Features of exemplars by the csf that never learns."""
+
+    ids: Annotated[Tensor, Shape(torch.int64, "features")]
+    features: Annotated[Tensor, Shape(torch.float16, "features", "*")]
+
+
+class MemoryColumns(Part):
+    """What is stored of each sample."""
+
+    y: Annotated[Tensor, Shape(torch.int64, "samples")]
+    id: Annotated[Tensor, Shape(torch.int64, "samples")]
+    key: Annotated[Tensor, Shape(torch.int64, "samples")]
+    split: Annotated[Tensor, Shape(torch.int8, "samples")]
+    hash: Annotated[Tensor, Shape(torch.int64, "samples", 2)] | None = None
+    x: Annotated[Tensor, Shape(torch.uint8, "samples", 3, "pixels", "pixels")] | None = None
+    z: Annotated[Tensor, Shape(torch.float16, "samples", "*", "*", "*")] | None = None
+
+
+class ReplayMemory(Part):
+    """The samples that are learned from again."""
+
+    columns: MemoryColumns
+    floor: dict[Annotated[str, Field(pattern=r"^\d{1,15}$")], Seed]
+    capacity: Annotated[int, Field(ge=1)]
+    seed: Seed
+
+
+class Statistics(Part):
+    """What a closed form has counted: sums of features by class, and products of features over all classes."""
+
+    sums: Annotated[Tensor, Shape(None, "classes", "*")]
+    counts: Annotated[Tensor, Shape(None, "classes")]
+    products: Annotated[Tensor, Shape(None, "*")] | None = None  # the lower half of a symmetric matrix
+
+
+class ClosedForm(Part):
+    """What the closed form of an anchored learner knows."""
+
+    known: list[Count]
+    score_stds: Annotated[list[float], Field(min_length=2, max_length=2)] | None
+    quick_experience: Count
+
+
+# --- inference --------------------------------------------------------------------------------------------------
+
+
+class Inference(Part):
+    """What an answer needs beside the network."""
+
+    backbone: Word
+    image_size: ImageSize
+    names: ClassNames
+    temperature: Positive
+    thresholds: list[float | None] = Field(max_length=2)
+
+
+class Whitening(Part):
+    """The inverse of a covariance's factor, its lower half row by row, and whitened class means."""
+
+    inverse: Annotated[Tensor, Shape(torch.float32, "*")]
+    means: Annotated[Tensor, Shape(torch.float32, "*", "*")]
+    centre: Annotated[Tensor, Shape(torch.float32, "*")]
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Whitening:
+        D = len(self.centre)
+        if self.means.shape[1] != D or len(self.means) == 0 or len(self.inverse) != D * (D + 1) // 2:
+            raise ValueError(f"its tensors are not those of {D} features")
+        return self
+
+
+class Member(Part):
+    """A linear classifier of features."""
+
+    max_width: Annotated[int, Field(ge=1, le=2**20)] | None
+    unit_length: bool
+    weight: Annotated[Tensor, Shape(torch.float32, "classes", "*")]
+    bias: Annotated[Tensor, Shape(torch.float32, "classes")] | None
+    whitening: Whitening | None
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Member:
+        if self.whitening is not None and len(self.whitening.centre) != self.weight.shape[1]:
+            raise ValueError("its weight and its whitening have other features")
+        return self
+
+
+class InferenceScores(Part):
+    """The members whose scores are added."""
+
+    members: list[Member] = Field(min_length=1, max_length=8)
+    weights: list[float]
+    stds: list[Annotated[float, Field(ge=0)] | None]  # 0 with a single class
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> InferenceScores:
+        if not len(self.members) == len(self.weights) == len(self.stds):
+            raise ValueError("each member needs a weight and a standard deviation")
+        return self
+
+
+PARTS: dict[str, TypeAdapter[Any]] = {
+    "app": TypeAdapter(App),
+    "taught": TypeAdapter(TaughtPhotos),
+    "exemplars": TypeAdapter(Exemplars),
+    "memory": TypeAdapter(ReplayMemory),
+    "known": TypeAdapter(list[Count]),
+    "momentum": TypeAdapter(Annotated[dict[str, Any], Field(max_length=0)]),  # a lesson starts with none
+    "closed_form": TypeAdapter(ClosedForm),
+    "statistics": TypeAdapter(Statistics),
+    "closed_form_statistics": TypeAdapter(Statistics),
+    "inference": TypeAdapter(Inference),
+    "inference_scores": TypeAdapter(InferenceScores),
+}
+
+
+def validate_part(name: str, part: Any, sizes: dict[str, int]) -> None:
+    """Refuse a part that is not as declared, or holds NaN; `sizes` are those that other parts have."""
+    if name in PARTS:
+        try:
+            PARTS[name].validate_python(part, strict=True, context=sizes)
+        except ValidationError as error:
+            raise ValueError(f"{name}.{reason(error)}") from error
+    else:
+        check_tree(part, name)
+
+
+def check_learner(state: Mapping[str, Any], blank: Mapping[str, Any]) -> None:
+    """Refuse a state whose parts that a learner declares itself are not like those of a blank model."""
+    for name, part in blank.items():
+        if name not in PARTS:
+            check_structure(state[name], part, name)
+    if state["loop"] != blank["loop"]:
+        raise CorruptState("loop is not that of a lesson that has ended.")
