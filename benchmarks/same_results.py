@@ -44,22 +44,31 @@ class Explanation:
 EXPLAINED = [
     Explanation(
         "teach*: version */app/temperature",
-        "The temperature is found by scipy's root finder in place of a bisection.",
+        "the temperature is found by scipy's root finder in place of a bisection",
         relative=1e-9,
     ),
     Explanation(
         "teach*: version */app/thresholds/*",
-        "Student's quantile in the out-of-distribution thresholds is exact (scipy) in place of a series.",
+        "thresholds are fitted to the scores that the predictor gives, in single precision",
+        relative=2e-6,
+    ),
+    Explanation(
+        "teach*: version */app/thresholds/*",
+        "Student's quantile, for thresholds from few photos, is exact (scipy) in place of a series",
         relative=5e-3,
     ),
     Explanation(
         "teach*: * predict/answers/*/probability",
-        "The predictor no longer pads its last pass to 16 photos, so one photo costs one pass: other rounding.",
+        "the predictor no longer pads its last pass to 16 photos, so one photo costs one pass: other rounding",
         relative=1e-5,
     ),
     Explanation(
+        "teach JPEG: version */memory/columns/hash",
+        "a photo is decoded once, so the hash of a JPEG for near-duplicates comes from the decoding of its pixels",
+    ),
+    Explanation(
         "teach even lessons: *2*",
-        "The recipe of a lesson counts the samples that can be replayed, and no longer the held-out photos.",
+        "the recipe of a lesson counts the samples that can be replayed, and no longer the held-out photos",
     ),
 ]
 
@@ -193,25 +202,32 @@ def _compared(values: dict[str, Leaf]) -> dict[str, Leaf]:
     return {n: v for n, v in values.items() if not any(fnmatch(n, pattern) for pattern in IGNORED)}
 
 
-def explanation(experiment: Experiment, found: Difference) -> str | None:
+def explanation(experiment: Experiment, found: Difference) -> Explanation | None:
     """Why a value differs, if that is known and it differs by no more than it should."""
     key = f"{experiment.name}: {found.name}"
-    known = (e.because for e in EXPLAINED if fnmatch(key, e.pattern) and found.relative <= e.relative)
-    return next(known, None)
+    return next((e for e in EXPLAINED if fnmatch(key, e.pattern) and found.relative <= e.relative), None)
 
 
 def row(experiment: Experiment, old: Result, new: Result) -> tuple[str, bool]:
     """A line of the table, and whether nothing differs without an explanation."""
-    found = differences(old, new)
-    compared = (len(_compared(renamed(values, RENAMED))) for values in (old.saved, old.reported))
-    line = f"| {experiment.name} | {' | '.join(map(str, compared))} |"
-    unexplained = [one for one in found if explanation(experiment, one) is None]
-    shown = "; ".join(f"`{one.name}` {one.what}" for one in (unexplained or found[:1])[:SHOWN])
+    reasons: dict[Explanation | None, list[Difference]] = {}
+    for one in differences(old, new):
+        reasons.setdefault(explanation(experiment, one), []).append(one)
+    unexplained = reasons.pop(None, [])
+    parts = [f"`{one.name}` {one.what}" for one in unexplained[:SHOWN]]
     if unexplained:
-        more = f"; and {len(unexplained) - SHOWN} more" if len(unexplained) > SHOWN else ""
-        return f"{line} **{len(unexplained)} differ**: {shown}{more} |", False
-    why = " ".join(dict.fromkeys(explanation(experiment, one) or "" for one in found))
-    return f"{line} {f'{len(found)} differ, the first one {shown}. {why}' if found else 'identical'} |", True
+        parts[0] = f"**{len(unexplained)} differ**, for instance {parts[0]}"
+    for why, found in reasons.items():
+        largest = max(one.relative for one in found)
+        size = f" by {largest:.0e} at most" if math.isfinite(largest) else ""
+        parts.append(f"{len(found)} differ{size} ({_letter(why)})")
+    compared = [len(_compared(renamed(values, RENAMED))) for values in (old.saved, old.reported)]
+    result = "; ".join(parts) or "identical"
+    return f"| {experiment.name} | {compared[0]} | {compared[1]} | {result} |", not unexplained
+
+
+def _letter(why: Explanation | None) -> str:
+    return "?" if why is None else "abcdefghijklmnopqrstuvwxyz"[EXPLAINED.index(why)]
 
 
 def main() -> None:
@@ -254,6 +270,7 @@ def run_all(chosen: list[Experiment], commits: tuple[str, str], work: Path, jobs
             line, good = row(experiment, *(future.result() for future in pair))
             print(line, flush=True)
             fine &= good
+        print("\n" + "\n".join(f"- ({_letter(e)}) {e.because}" for e in EXPLAINED))
     return fine
 
 

@@ -294,8 +294,8 @@ class OnRows(ContinualClassifier):
     def _lesson(self, X: Any, y: Any, *, in_order: bool) -> ContinualClassifier:
         return super()._lesson(stripes(X), y, in_order=in_order)
 
-    def _scores(self, X: Any) -> Any:
-        return super()._scores(stripes(X))
+    def _predict(self, X: Any) -> Any:
+        return super()._predict(stripes(X))
 
 
 def stripes(X: Any) -> np.ndarray:

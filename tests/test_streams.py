@@ -330,3 +330,9 @@ def test_joint_of_a_stream_of_unknown_size_knows_its_classes() -> None:
 def test_a_random_class_order_is_a_permutation_that_anyone_can_draw_again() -> None:
     assert random_class_order(10, 0) == [8, 1, 0, 4, 6, 9, 7, 2, 5, 3]  # published results name it by its seed
     assert random_class_order(50, 1) == random_class_order(50, 1) != random_class_order(50, 2)
+
+
+def test_classes_of_an_experience_are_those_with_training_images() -> None:
+    images = Images.from_array(torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 0, 1, 2]))
+    assert Experience(1, images).classes == (0, 1, 2)
+    assert Experience(1, images, torch.tensor([True, False, True, False])).classes == (0, 2)

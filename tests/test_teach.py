@@ -133,21 +133,40 @@ def test_a_class_of_which_only_a_photo_for_measuring_stays_in_its_folder_is_gone
     assert done("status", world.base, "--json").document()["classes"] == ["blue", "green", "red"]
 
 
-def test_near_duplicates_of_an_exemplar_are_not_trained_on_even_alone(world: World, tmp_path: Path) -> None:
-    photos, held = scan(world.one, 8), exemplars(world.base).tolist()
-    copied = [path for path, id_ in zip(photos.paths, photos.ids.tolist(), strict=True) if id_ in held]
+def copy_exemplars(world: World, to: Path, classes: set[str]) -> int:
+    """Save near-duplicates of the exemplars of classes; how many."""
+    photos, held_out = scan(world.one, 8), exemplars(world.base).tolist()
+    copied = [path for path, id_ in zip(photos.paths, photos.ids.tolist(), strict=True) if id_ in held_out]
+    copied = [path for path in copied if path.parent.name in classes]
     for path in copied:
-        near = tmp_path / "near" / path.parent.name / f"{path.stem}.png"
+        near = to / path.parent.name / f"{path.stem}.png"
         near.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.asarray(Image.open(path)).copy()
         pixels[0, 0] ^= 1
         Image.fromarray(pixels).save(near)
+    return len(copied)
+
+
+def test_near_duplicates_of_an_exemplar_are_not_trained_on_even_alone(world: World, tmp_path: Path) -> None:
+    copied = copy_exemplars(world, tmp_path / "near", {"red", "green", "blue"})
     before = Store(world.base).load()[0]["memory"]["columns"]
     outcome = done("teach", world.base, tmp_path / "near", "--json").document()
     after = Store(world.base).load()[0]["memory"]["columns"]
-    assert outcome["published"] and outcome["learned"] == len(copied) > 1
+    assert outcome["published"] and outcome["learned"] == copied > 1
     assert torch.equal(before["id"][before["split"] == 0], after["id"][after["split"] == 0])
     assert "nothing to learn" in done("teach", world.base, tmp_path / "near").out
+
+
+def test_a_known_class_whose_photos_are_all_held_out_is_judged_beside_those_that_are_learned(
+    world: World, tmp_path: Path
+) -> None:
+    assert copy_exemplars(world, tmp_path / "lesson", {"red"}) == 2
+    shutil.copytree(world.two / "yellow", tmp_path / "lesson" / "yellow")
+    shutil.copytree(world.test / "green", tmp_path / "lesson" / "green")
+    document = done("teach", world.base, tmp_path / "lesson", "--force", "--json").document()
+    counts = {c["name"]: c for c in done("classes", world.base, "--json").document()["classes"]}
+    assert document["published"] and not document["labels_mixed_up"]
+    assert counts["red"]["stored"] == 8 and counts["red"]["exemplars"] == 4 and counts["yellow"]["taught"] == 10
 
 
 def test_a_small_memory_keeps_photos_to_measure_with(world: World, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: NDArray[Any]
     n_lessons_: int
     _kind: str
-    _predictor: Predictor  # of the model after the last whole lesson
+    _inference: tuple[Predictor, NDArray[Any]]  # after the last whole lesson, with the labels of its classes
     _origin: Version | None = None  # the version that was loaded, or saved last
 
     def __init__(
@@ -64,7 +64,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Pictures, y: Sequence[Any] | NDArray[Any]) -> ContinualClassifier:
         """Start anew and learn one batch; `classes_` is sorted then, as scikit-learn's scorers take for granted."""
         with self._learning():
-            for name in ("model_", "classes_", "_kind", "_origin", "_predictor"):
+            for name in ("model_", "classes_", "_kind", "_origin", "_inference"):
                 self.__dict__.pop(name, None)
             return self._lesson(X, y, in_order=True)
 
@@ -117,20 +117,20 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if hasattr(self, "model_"):
                 self.model_ = Model.from_state(before)
             raise
-        self.model_, self._kind, self._predictor = model, kind, Predictor(inference_parts(model))
+        self.model_, self._kind, self.n_lessons_ = model, kind, model.lessons
         self.classes_ = _values(model.names, kind)
-        self.n_lessons_ = model.lessons
+        self._inference = Predictor(inference_parts(model)), self.classes_
         return self
 
     def predict_proba(self, X: Pictures) -> NDArray[np.float64]:
         """(n, classes) in the order of `classes_`, calibrated on images that were held out."""
-        probabilities = self._scores(X)[0].double()
+        probabilities = self._predict(X)[0].double()
         return (probabilities / probabilities.sum(1, keepdim=True)).numpy()
 
     def predict(self, X: Pictures, unknown: bool = False) -> NDArray[Any]:
         """The label that fits best; with `unknown`, "unknown" for images unlike anything that was learned."""
-        probabilities, known = self._scores(X)
-        best: NDArray[Any] = self.classes_[probabilities.argmax(1).numpy()]
+        probabilities, known, classes = self._predict(X)
+        best: NDArray[Any] = classes[probabilities.argmax(1).numpy()]
         return np.where(known.numpy(), best.astype(object), UNKNOWN) if unknown else best
 
     def save(self, directory: Path | str, *, force: bool = False) -> None:
@@ -153,25 +153,23 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, directory: Path | str) -> ContinualClassifier:
         """The model in use in a directory."""
-        store = Store(directory)
-        if not store.exists:
-            raise BadData(f"{directory} holds no model.")
-        state, version = store.load()
+        state, version = Store(directory).load()
         classifier = cls(**state["app"]["options"])
-        classifier.model_, classifier._predictor = Model.from_state(state), Predictor(state)
+        classifier.model_ = Model.from_state(state)
         classifier._kind, names = version.info.get("labels", "str"), classifier.model_.names
         try:
             classifier.classes_ = _values(names, classifier._kind)
         except ValueError:  # numbers once, until the command line brought a name
             classifier._kind, classifier.classes_ = "str", np.array(names)
-        classifier._origin = version
+        classifier._inference, classifier._origin = (Predictor(state), classifier.classes_), version
         classifier.n_lessons_ = classifier.model_.lessons
         return classifier
 
-    def _scores(self, X: Pictures) -> tuple[Tensor, Tensor]:
+    def _predict(self, X: Pictures) -> tuple[Tensor, Tensor, NDArray[Any]]:
+        """Probabilities (n, classes), whether each image is known (n,), and the labels of the classes."""
         self._fitted()
-        predictor = self._predictor  # one and the same throughout, whatever another thread learns meanwhile
-        return predictor.predict(as_images(X, predictor.size))
+        predictor, classes = self._inference  # of one lesson, whatever another thread learns meanwhile
+        return *predictor.predict(as_images(X, predictor.size)), classes
 
     def _fitted(self) -> Model:
         if not hasattr(self, "model_"):

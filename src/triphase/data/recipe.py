@@ -23,9 +23,7 @@ class Recipe:
     csf_lr: float | None = None  # of csf (and llf where it learns); None: the same as lr
     n_mbe: int = 128  # datapoints of the experience in a minibatch
     n_mbr: int = 0  # datapoints of the replay memory in a minibatch
-    balanced: int | None = (
-        None  # datapoints of Phase III's epoch, n_mbe + n_mbr at a time; None: all, n_mbe at a time
-    )
+    balanced: int | None = None  # datapoints in an epoch of Phase III, n_mbe + n_mbr at a time; None: all, by n_mbe
     momentum: float = 0.9
     weight_decay: float = 0.0  # of csf and llf; the head never decays, or masked rows would shrink
     augment: str = "none"
