@@ -1,10 +1,9 @@
 """Death at any file operation: the old model or the new one is there, and the next writer tidies up.
 
-Run as a script, this file dies at every write of every operation (see `die_everywhere`).
+Run as a script, this file dies at every write of every operation (see `faults.die_everywhere`).
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from faults import die_everywhere, graves_in
 from store_helpers import (
     FORGOT,
     assert_tidy,
@@ -47,24 +47,6 @@ DEEDS: dict[str, Callable[[Store], Any]] = {
 }
 
 
-def die_at(n: int) -> None:
-    """End this process at the n-th call that touches the disk; the end of what it was writing is lost."""
-    calls = 0
-    for name in ("fsync", "replace", "unlink", "rmdir"):
-        real = getattr(os, name)
-
-        def counted(*args: Any, name: str = name, real: Callable[..., Any] = real, **kwargs: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == n:
-                if name == "fsync" and os.readlink(f"/proc/self/fd/{args[0]}").endswith((".tmp", ".jsonl")):
-                    os.truncate(f"/proc/self/fd/{args[0]}", os.fstat(args[0]).st_size - 7)
-                os._exit(9)
-            return real(*args, **kwargs)
-
-        setattr(os, name, counted)
-
-
 def prepared(path: Path, deed: str) -> Store:
     """Versions 1 to 4, the last one undone, with a lesson under way; nothing at all before the first one."""
     if deed == "first":
@@ -74,25 +56,6 @@ def prepared(path: Path, deed: str) -> Store:
     store.work.mkdir()
     (store.work / "lesson.json").write_text("{}")
     return store
-
-
-def die_everywhere(folder: Path) -> None:
-    """Do each deed again and again, and die a little later each time, until it is done."""
-    for deed, do in DEEDS.items():
-        prepared(folder / deed / "before", deed)
-        status, n = -1, 0
-        while status != 0:
-            n += 1
-            path = folder / deed / str(n)
-            if deed != "first":
-                shutil.copytree(folder / deed / "before", path)
-            child = os.fork()
-            if child == 0:
-                die_at(n)
-                do(Store(path))
-                os._exit(0)
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            assert status in (0, 9)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +69,7 @@ def graves(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("deed", DEEDS)
 def test_killed_at_any_write_the_old_model_or_the_new_one_is_there(graves: Path, deed: str) -> None:
     outcomes = set()
-    places = sorted((p for p in (graves / deed).iterdir() if p.name != "before"), key=lambda p: int(p.name))
+    places = graves_in(graves / deed)
     for path in places:
         store = Store(path)
         version = store.current()
@@ -161,7 +124,17 @@ def assert_good_end(store: Store, deed: str) -> None:
         assert store.history()[-1]["event"] == "forgot"
 
 
+def main(folder: Path) -> None:
+    for deed, do in DEEDS.items():
+        prepared(folder / deed / "before", deed)
+        (folder / deed).mkdir(exist_ok=True)
+
+        def call(path: Path, do: Callable[[Store], Any] = do) -> None:
+            do(Store(path))
+
+        die_everywhere(folder / deed, call)
+
+
 if __name__ == "__main__":
-    with pytest.MonkeyPatch.context() as no_waiting:
-        no_waiting.setattr(os, "fsync", lambda descriptor: None)
-        die_everywhere(Path(sys.argv[1]))
+    os.fsync = lambda fd: None
+    main(Path(sys.argv[1]))
