@@ -1,20 +1,26 @@
-"""Nonsense with valid checksums: structure-aware mutations of the files of a model directory."""
+"""Nonsense with valid checksums: structure-aware mutations of a model directory, and commands that must bear it."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import math
 import os
 import random
+import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from command import Answer
+from lessons import SMALL, done, paint, triphase
 from triphase import state as files
 from triphase.app.store.checksums import sha256, with_checksum
 
@@ -233,3 +239,76 @@ KINDS: dict[str, Callable[[Path, random.Random], str]] = {
     "kind": change_kind,
     "lesson": change_lesson,
 }
+
+
+# Commands
+
+CLASSES = {"red", "scarlet", "green", "blue", "yellow", "azure", "unknown"}
+COMMANDS: dict[str, list[str]] = {
+    "status": [],
+    "classes": [],
+    "history": [],
+    "predict": ["{test}/green/100.png"],
+    "evaluate": ["{test}"],
+    "undo": [],
+    "rename": ["blue", "azure"],
+    "forget": ["green"],
+    "forget everywhere": ["scarlet", "--everywhere"],
+    "unteach": ["{one}/green/1.png"],
+    "teach": ["{more}", "--force"],
+}
+LONGEST = 60  # seconds of a command; each takes less than one
+
+
+def make_world(root: Path, *options: str) -> Path:
+    """Folders of photos, and a model with versions 1 to 4, in the second of which red becomes scarlet."""
+    for colour in ("red", "green", "blue"):
+        paint(root / "one" / colour, colour, range(8))
+    paint(root / "two" / "yellow", "yellow", range(6))
+    for colour in ("green", "blue"):
+        paint(root / "test" / colour, colour, range(100, 103))
+    paint(root / "more" / "green", "green", range(200, 204))
+    done("teach", root / "model", root / "one", *SMALL, *options)
+    done("rename", root / "model", "red", "scarlet")
+    done("teach", root / "model", root / "two", "--force")
+    done("unteach", root / "model", root / "one" / "blue" / "0.png")
+    return root
+
+
+def call(command: str, world: Path, model: Path, *more: str) -> Answer:
+    """What a command of the list answers."""
+    folders = {name: world / name for name in ("one", "two", "more", "test")}
+    arguments = [argument.format(**folders) for argument in COMMANDS[command]]
+    with _limited(LONGEST):
+        return triphase(command.split()[0], model, *arguments, *more)
+
+
+def assert_sane(answer: Answer) -> None:
+    """A sentence and exit 1, or an answer and exit 0."""
+    errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
+    assert (answer.status, len(errors)) in ((0, 0), (1, 1)), answer
+    assert "Traceback" not in answer.err and not re.search(r"\bnan\b", answer.out + answer.err), answer
+    assert "\x1b" not in answer.out + answer.err, answer
+
+
+def assert_sane_document(answer: Answer) -> None:
+    """The same with --json."""
+    assert_sane(answer)
+    for row in answer.document().get("answers", []):
+        assert row["label"] in CLASSES and 0 <= row["probability"] <= 1, row
+
+
+@contextlib.contextmanager
+def _limited(seconds: int) -> Iterator[None]:
+    """Fail rather than hang."""
+
+    def fail(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"The command takes more than {seconds} s.")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

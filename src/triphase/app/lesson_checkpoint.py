@@ -14,6 +14,7 @@ import torch
 from triphase.app.model import Model
 from triphase.app.scan import Photos, Watch
 from triphase.app.store.schema import LessonMark
+from triphase.app.store.state_schema import check_checkpoint
 from triphase.app.store.versions import Store
 from triphase.checkpoint import Checkpoint
 from triphase.errors import CorruptState, Mismatch
@@ -40,6 +41,8 @@ class LessonCheckpoint:
         try:
             mark = self._store.read_lesson()
             state = self._states.load() if mark is not None else None
+            if state is not None:
+                check_checkpoint(state, Model(self._model.options, blank=True).state_dict())
         except (CorruptState, Mismatch):
             mark, state = None, None
         if mark is None or state is None:
@@ -57,7 +60,11 @@ class LessonCheckpoint:
     @staticmethod
     def is_published(store: Store) -> bool:
         """Whether a lesson was killed just after it was published, and left its checkpoint behind."""
-        mark, current = store.read_lesson(), store.current()
+        current = store.current()
+        try:
+            mark = store.read_lesson()
+        except (CorruptState, Mismatch):  # nobody can continue it
+            return current is not None
         return mark is not None and current is not None and mark.parent < current.number
 
     @staticmethod

@@ -200,21 +200,18 @@ def _forget_everywhere(store: Store, name: str) -> Version:
 
 
 def _identify(store: Store, name: str, versions: Sequence[Version]) -> tuple[set[str], set[str]]:
-    """The identities of the class to forget, and all names that it has or had.
+    """The identities of the classes to forget, and all names that they have or had.
 
-    A class of the version in use is meant before one of an older version. The names are those of a class that goes;
-    where no version that is kept knows the class, its names are in the history alone.
+    Meant are all classes that are or were called `name`, but not one that the version in use calls otherwise.
     """
-    current = store.version()
-    if name in current.identities:
-        ids = {current.identities[name].id}
-    else:
-        ids = identities.ids_of(name, versions)
-        renamed = [c for c, identity in current.identities.items() if identity.id in ids]
-        if renamed:
-            raise InvalidValue(f"{name} is called {renamed[0]} now: give that name to forget the class.")
+    current = store.version().identities
+    others = {identity.id: known for known, identity in current.items() if known != name}
+    ids = identities.ids_of(name, versions)
+    if name not in current and (renamed := sorted(others[id_] for id_ in ids if id_ in others)):
+        raise InvalidValue(f"{name} is called {renamed[0]} now: give that name to forget the class.")
+    ids -= others.keys()
     names = {name, *identities.names_of(ids, versions)}
-    for event in reversed(store.history()):
+    for event in reversed(store.history()):  # names of versions that are no longer kept
         if event["event"] == "renamed" and event["new"] in names and event["old"] is not None:
             names.add(event["old"])
     return ids, names

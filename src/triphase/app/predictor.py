@@ -75,6 +75,8 @@ class Predictor:
         """Probabilities (n, classes) of uint8 pixels (n, 3, size, size), and whether each is known, (n,) bool."""
         x = pixels.float().contiguous(memory_format=torch.channels_last)
         logits, distances = self._ensemble(self._llf(x))
+        if not bool(torch.isfinite(logits).all()):
+            raise CorruptState("The scores of this model are not finite: go back to the version before it.")
         return self.calibration.probabilities(logits), self.calibration.accepts(ood_scores(logits, distances))
 
     def predict(self, images: Images) -> tuple[Tensor, Tensor]:

@@ -203,6 +203,24 @@ def validate_part(name: str, part: Any, sizes: dict[str, int]) -> None:
         check_tree(part, name)
 
 
+def check_checkpoint(state: Mapping[str, Any], blank: Mapping[str, Any]) -> None:
+    """Refuse the state of a lesson under way that is not like that of a blank model."""
+    if missing := sorted(blank.keys() - state.keys()):
+        raise CorruptState(f"there is no part {missing[0]}.")
+    sizes: dict[str, int] = {}
+    try:
+        for name, part in blank.items():
+            if name in PARTS and name != "momentum":
+                validate_part(name, state[name], sizes)
+            else:
+                check_tree(state[name], name)
+                check_structure(state[name], part, name)
+    except CorruptState:
+        raise
+    except ValueError as error:
+        raise CorruptState(f"{error}.") from error
+
+
 def check_learner(state: Mapping[str, Any], blank: Mapping[str, Any]) -> None:
     """Refuse a state whose parts that a learner declares itself are not like those of a blank model."""
     for name, part in blank.items():
