@@ -30,7 +30,7 @@ def test_the_package_imports_nothing_until_it_is_asked() -> None:
     assert set(package.__all__) <= set(dir(package))
     for name in package.__all__:
         assert getattr(package, name).__name__ == name
-    code = "import triphase; print(triphase.data.Recipe is triphase.Recipe, triphase.learners.TPC.__name__)"
+    code = "import triphase; print(triphase.learners.TPC is triphase.TPC, triphase.learners.TPC.__name__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["True", "TPC"]
     with pytest.raises(AttributeError, match="no attribute 'tpc2'"):

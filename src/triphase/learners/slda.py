@@ -162,8 +162,7 @@ class SLDA:
         factor, W, b = self.solution
         n, counted = max(self.known) + 1, self.counts > 0
         if self._whitening is None:
-            inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).double(), upper=False)
-            self._whitening = Whitening.of(inverse, self.means[counted])
+            self._whitening = Whitening.of(factor, self.means[counted])
         csf = copy.deepcopy(self.feature_model.csf)
         return Ensemble([Member(csf, W[:n].contiguous(), b[:n].contiguous(), whitening=self._whitening)])
 

@@ -13,31 +13,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triphase.maths.mahalanobis import whiten
 from triphase.models.depth_features import DepthFeatures
 
 
 class Whitening(nn.Module):
-    """Distances to class means under one covariance Sigma = L L^T, from the inverse of L."""
+    """Distances to class means under one covariance Sigma = L L^T, which whitening makes the identity."""
 
-    inverse: Tensor  # (D, D), lower triangular
+    factor: Tensor  # L, (D, D), lower triangular
     means: Tensor  # (n_classes, D), whitened and relative to the mean of all classes
-    centre: Tensor  # (D,), the mean of all classes, whitened
+    centre: Tensor  # (D,), the mean of all classes
 
-    def __init__(self, inverse: Tensor, means: Tensor, centre: Tensor) -> None:
+    def __init__(self, factor: Tensor, means: Tensor, centre: Tensor) -> None:
         super().__init__()
-        for name, tensor in (("inverse", inverse), ("means", means), ("centre", centre)):
+        for name, tensor in (("factor", factor), ("means", means), ("centre", centre)):
             self.register_buffer(name, tensor)
 
     @classmethod
-    def of(cls, inverse: Tensor, means: Tensor) -> Whitening:
-        """From the inverse factor (D, D) and the class means (n_classes, D), both in double precision."""
-        whitened = means @ inverse.T
-        centre = whitened.mean(0)
-        return cls(inverse.float(), (whitened - centre).float(), centre.float())
+    def of(cls, factor: Tensor, means: Tensor) -> Whitening:
+        """From the factor L (D, D) and the class means (n_classes, D), both in double precision."""
+        centre = means.mean(0)
+        return cls(factor.float(), whiten(means - centre, factor).float(), centre.float())
 
     def forward(self, f: Tensor) -> Tensor:
         """(n, 2): minus the squared Mahalanobis distance to the nearest class mean, relative and absolute."""
-        w = f @ self.inverse.T - self.centre
+        w = whiten(f - self.centre, self.factor)
         nearest = (2 * w @ self.means.T - self.means.square().sum(1)).amax(1)
         return torch.stack([nearest, nearest - w.square().sum(1)], 1)
 
@@ -159,15 +159,15 @@ def load_ensemble(state: Mapping[str, Any], csf: nn.Module) -> Ensemble:
 
 
 def _packed(whitening: Whitening) -> dict[str, Tensor]:
-    """Only the lower half of the inverse factor, row by row."""
-    rows = [row[: i + 1] for i, row in enumerate(whitening.inverse)]
-    return {"inverse": torch.cat(rows), "means": whitening.means, "centre": whitening.centre}
+    """Only the lower half of the factor, row by row."""
+    rows = [row[: i + 1] for i, row in enumerate(whitening.factor)]
+    return {"factor": torch.cat(rows), "means": whitening.means, "centre": whitening.centre}
 
 
 def _unpacked(saved: Mapping[str, Tensor]) -> Whitening:
     D = len(saved["centre"])
-    inverse, start = saved["inverse"].new_zeros(D, D), 0
-    for i, row in enumerate(inverse):
-        row[: i + 1] = saved["inverse"][start : start + i + 1]
+    factor, start = saved["factor"].new_zeros(D, D), 0
+    for i, row in enumerate(factor):
+        row[: i + 1] = saved["factor"][start : start + i + 1]
         start += i + 1
-    return Whitening(inverse, saved["means"], saved["centre"])
+    return Whitening(factor, saved["means"], saved["centre"])

@@ -133,16 +133,16 @@ class Inference(Part):
 
 
 class Whitening(Part):
-    """The inverse of a covariance's factor, its lower half row by row, and whitened class means."""
+    """The Cholesky factor of a covariance, its lower half row by row, and whitened class means."""
 
-    inverse: Annotated[Tensor, Shape(torch.float32, "*")]
+    factor: Annotated[Tensor, Shape(torch.float32, "*")]
     means: Annotated[Tensor, Shape(torch.float32, "*", "*")]
     centre: Annotated[Tensor, Shape(torch.float32, "*")]
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Whitening:
         D = len(self.centre)
-        if self.means.shape[1] != D or len(self.means) == 0 or len(self.inverse) != D * (D + 1) // 2:
+        if self.means.shape[1] != D or len(self.means) == 0 or len(self.factor) != D * (D + 1) // 2:
             raise ValueError(f"its tensors are not those of {D} features")
         return self
 
