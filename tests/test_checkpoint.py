@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from state_helpers import assert_same, failing
 from triphase import state as files
 from triphase.checkpoint import Checkpoint
-from triphase.errors import CannotWrite, CorruptState, Mismatch
+from triphase.errors import CannotWrite, CorruptState, LockLost, Mismatch
 from triphase.state import FORMAT
 
 
@@ -336,3 +336,30 @@ def test_deleted_checkpoint_is_gone_and_can_be_used_again(tmp_path: Path) -> Non
     assert not (tmp_path / "c").exists() and checkpoint.load() is None
     checkpoint.save(training.state())
     assert_same(Checkpoint(tmp_path / "c").load(), training.state())
+
+
+def test_a_directory_that_is_no_longer_ours_is_not_written(tmp_path: Path) -> None:
+    ours = [True]
+
+    def check_lock() -> None:
+        if not ours[0]:
+            raise LockLost("taken away")
+
+    checkpoint, w = Checkpoint(tmp_path / "c", check_lock), torch.zeros(2)
+    checkpoint.save({"w": w})
+    before = {file.name: file.read_bytes() for file in (tmp_path / "c").iterdir()}
+    ours[0] = False
+    w.add_(1)
+    with pytest.raises(LockLost):
+        checkpoint.save({"w": w})
+    assert checkpoint.save({"w": w}, wait=False)
+    with pytest.raises(LockLost):
+        checkpoint.close()
+    assert {file.name: file.read_bytes() for file in (tmp_path / "c").iterdir()} == before
+
+
+def test_the_folder_around_it_is_not_made_again(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "gone" / "c")
+    with pytest.raises(CannotWrite, match="Cannot write .*gone/c"):
+        checkpoint.save({"a": 1})
+    assert not (tmp_path / "gone").exists()

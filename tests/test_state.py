@@ -3,8 +3,10 @@
 import errno
 import math
 import os
+import re
 import resource
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +238,53 @@ def test_json_comes_back_and_damage_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(CorruptState, match=r"a\.json is damaged"):
         files.read_json(path)
+
+
+# Files that are none
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
+@pytest.mark.parametrize("read", [files.load, files.read_json, files.read_file], ids=lambda read: read.__name__)
+def test_what_is_not_a_regular_file_is_refused_at_once(
+    tmp_path: Path, kind: str, read: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "a"
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        (os.mkfifo if kind == "fifo" else os.mkdir)(path)
+    with pytest.raises(CorruptState, match="is not a regular file; restore it"):
+        read(path)
+
+
+def test_links_are_followed_only_where_they_may_be(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert files.read_file(tmp_path / "b") == b"x"
+    with pytest.raises(CorruptState, match="is not a regular file"):
+        files.read_file(tmp_path / "b", follow_links=False)
+
+
+def test_a_folder_that_is_gone_is_not_made_again_unless_wanted(tmp_path: Path) -> None:
+    with pytest.raises(CannotWrite, match="Cannot write .*gone/a"):
+        files.write(tmp_path / "gone" / "a", b"x", make_parents=False)
+    assert not (tmp_path / "gone").exists()
+    files.write(tmp_path / "gone" / "a", b"x")
+    assert (tmp_path / "gone" / "a").read_bytes() == b"x"
+
+
+def test_a_state_is_not_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    blob = files.to_bytes([1, 2])  # type: ignore[arg-type]
+    path.write_bytes(blob)
+    with pytest.raises(CorruptState, match="it holds no state"):
+        files.load(path)
+
+
+def test_a_caller_with_a_checksum_of_its_own_need_not_compare_another(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    files.save(path, small())
+    path.write_bytes(re.sub(rb'"crc":"\d', b'"crc":"0', path.read_bytes()))
+    with pytest.raises(CorruptState, match="checksum"):
+        files.load(path)
+    assert_same(files.load(path, verify=False), small())

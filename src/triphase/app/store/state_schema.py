@@ -144,6 +144,8 @@ class Whitening(Part):
         D = len(self.centre)
         if self.means.shape[1] != D or len(self.means) == 0 or len(self.factor) != D * (D + 1) // 2:
             raise ValueError(f"its tensors are not those of {D} features")
+        if bool((self.factor[torch.arange(1, D + 1).cumsum(0) - 1] <= 0).any()):  # the diagonal
+            raise ValueError("its factor is not that of a covariance")
         return self
 
 
