@@ -55,9 +55,10 @@ WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (("taught", "labels"), lambda t: t.int(), "int32 .4,. should be int64 of 1 dimensions"),
     (("taught", "held_out"), torch.tensor([77]), "holds out one that was not taught"),
     (("taught",), None, "taught."),
-    (("known",), [0, 0], "known are"),
-    (("known",), [0, 5], "known are"),
-    (("momentum",), {"head.weight": torch.ones(1)}, "momentum"),
+    (("known",), [0, 0], "known names a class twice"),
+    (("known",), [0, 5], "known are not some of 2 classes"),
+    (("known",), [0, True], "known are not some of 2 classes"),
+    (("known",), {"0": 1}, "known are not some of 2 classes"),
     (("memory", "columns", "y"), lambda t: t - 1, "memory.columns.y are not all below 2"),
     (("memory", "columns", "split"), lambda t: t + 9, "memory.columns.split are not all below 3"),
     (("memory", "columns", "x"), lambda t: t[..., 1:], "pixels is 4"),
@@ -125,8 +126,9 @@ def test_negative_variances_are_refused() -> None:
 
 
 def test_learners_own_parts_are_compared_with_a_blank_model() -> None:
-    blank = {"csf": {"w": torch.ones(2, 3)}, "head": {"weight": torch.ones(0, 3)}, "loop": {"section": ""}}
-    good = {"csf": {"w": torch.ones(2, 3)}, "head": {"weight": torch.ones(5, 3)}, "loop": {"section": ""}}
+    blank: State = {"csf": {"w": torch.ones(2, 3)}, "head": {"weight": torch.ones(0, 3)}}
+    blank |= {"loop": {"section": ""}, "momentum": {}}
+    good = {**blank, "head": {"weight": torch.ones(5, 3)}}
     check_learner(good, blank)
     for name, part in (
         ("csf", {}),
@@ -137,6 +139,8 @@ def test_learners_own_parts_are_compared_with_a_blank_model() -> None:
         ("head", {"weight": [1.0]}),
         ("head", None),
         ("loop", {"section": "II"}),
+        ("momentum", {"head.weight": torch.ones(5, 3)}),
+        ("momentum", None),
     ):
         with pytest.raises(CorruptState):
             check_learner({**good, name: part}, blank)

@@ -16,9 +16,9 @@ LARGEST = 2**53  # of any count; JSON readers in other languages keep integers e
 
 
 class Document(BaseModel):
-    """Fields of the declared types and no others; numbers are finite."""
+    """Fields of the declared types and no others; numbers are finite. Its validator is built when it is needed."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 D = TypeVar("D", bound=Document)
@@ -109,7 +109,7 @@ class Other(_Event):
 
 
 AnyEvent = Annotated[Taught | TaughtQuick | Renamed | Untaught | Undone | Other, Field(discriminator="event")]
-_EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+_EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent, config=ConfigDict(defer_build=True))
 
 
 def _check_event(event: dict[str, Any]) -> dict[str, Any]:

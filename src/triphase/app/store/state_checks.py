@@ -54,9 +54,11 @@ def _check_taught(parts: Parts, info: Info) -> None:
 
 
 def _check_known(parts: Parts, info: Info) -> None:
-    known = parts["known"]
-    if len(set(known)) < len(known) or not set(known) <= set(range(len(info["classes"]))):
-        raise ValueError(f"known are {known} of {len(info['classes'])} classes")
+    known, classes = parts["known"], range(len(info["classes"]))
+    if not isinstance(known, list) or any(type(c) is not int or c not in classes for c in known):
+        raise ValueError(f"known are not some of {len(classes)} classes")
+    if len(set(known)) < len(known):
+        raise ValueError("known names a class twice")
 
 
 def _check_memory(parts: Parts, info: Info) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
 from triphase.app.store.schema import ClassNames, Count, Document, Word, reason
@@ -179,18 +179,16 @@ class InferenceScores(Part):
         return self
 
 
-PARTS: dict[str, TypeAdapter[Any]] = {
-    "app": TypeAdapter(App),
-    "taught": TypeAdapter(TaughtPhotos),
-    "exemplars": TypeAdapter(Exemplars),
-    "memory": TypeAdapter(ReplayMemory),
-    "known": TypeAdapter(list[Count]),
-    "momentum": TypeAdapter(Annotated[dict[str, Any], Field(max_length=0)]),  # a lesson starts with none
-    "closed_form": TypeAdapter(ClosedForm),
-    "statistics": TypeAdapter(Statistics),
-    "closed_form_statistics": TypeAdapter(Statistics),
-    "inference": TypeAdapter(Inference),
-    "inference_scores": TypeAdapter(InferenceScores),
+PARTS: dict[str, type[Part]] = {
+    "app": App,
+    "taught": TaughtPhotos,
+    "exemplars": Exemplars,
+    "memory": ReplayMemory,
+    "closed_form": ClosedForm,
+    "statistics": Statistics,
+    "closed_form_statistics": Statistics,
+    "inference": Inference,
+    "inference_scores": InferenceScores,
 }
 
 
@@ -198,7 +196,7 @@ def validate_part(name: str, part: Any, sizes: dict[str, int]) -> None:
     """Refuse a part that is not as declared, or holds NaN; `sizes` are those that other parts have."""
     if name in PARTS:
         try:
-            PARTS[name].validate_python(part, strict=True, context=sizes)
+            PARTS[name].model_validate(part, context=sizes)
         except ValidationError as error:
             raise ValueError(f"{name}.{reason(error)}") from error
     else:
@@ -212,7 +210,7 @@ def check_checkpoint(state: Mapping[str, Any], blank: Mapping[str, Any]) -> None
     sizes: dict[str, int] = {}
     try:
         for name, part in blank.items():
-            if name in PARTS and name != "momentum":
+            if name in PARTS:
                 validate_part(name, state[name], sizes)
             else:
                 check_tree(state[name], name)
@@ -228,5 +226,6 @@ def check_learner(state: Mapping[str, Any], blank: Mapping[str, Any]) -> None:
     for name, part in blank.items():
         if name not in PARTS:
             check_structure(state[name], part, name)
-    if state["loop"] != blank["loop"]:
-        raise CorruptState("loop is not that of a lesson that has ended.")
+    for name in ("loop", "momentum"):
+        if state[name] != blank[name]:
+            raise CorruptState(f"{name} is not that of a lesson that has ended.")
