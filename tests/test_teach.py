@@ -174,7 +174,7 @@ def test_a_small_memory_keeps_photos_to_measure_with(world: World, tmp_path: Pat
         paint(tmp_path / "many" / colour, colour, range(200, 240))
     for memory in (16, 40):
         model = tmp_path / f"m{memory}"
-        done("teach", model, tmp_path / "many", "--image-size", 32, "--memory", memory)
+        done("teach", model, tmp_path / "many", *SMALL[:4], "--memory", memory)
         kept = {c["name"]: c["exemplars"] for c in done("classes", model, "--json").document()["classes"]}
         assert min(kept.values()) >= memory // 16 and len(kept) == 4
         paint(tmp_path / f"more{memory}" / "red", "red", range(300, 330))

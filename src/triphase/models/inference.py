@@ -33,7 +33,8 @@ class Whitening(nn.Module):
     def of(cls, factor: Tensor, means: Tensor) -> Whitening:
         """From the factor L (D, D) and the class means (n_classes, D), both in double precision."""
         centre = means.mean(0)
-        return cls(factor.float(), whiten(means - centre, factor).float(), centre.float())
+        rows = factor.float().contiguous()  # LAPACK gives columns; rounding depends on the layout
+        return cls(rows, whiten(means - centre, factor).float(), centre.float())
 
     def forward(self, f: Tensor) -> Tensor:
         """(n, 2): minus the squared Mahalanobis distance to the nearest class mean, relative and absolute."""
