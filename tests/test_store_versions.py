@@ -59,7 +59,7 @@ def test_what_was_published_comes_back_with_what_was_said_about_it(tmp_path: Pat
     assert_tidy(store)
 
 
-def test_a_version_is_told_without_reading_its_parts(tmp_path: Path) -> None:
+def test_a_version_is_described_without_reading_its_parts(tmp_path: Path) -> None:
     store = fill(tmp_path, 2)
     for part in (store.path / "parts").iterdir():
         part.write_bytes(b"damaged")
@@ -115,16 +115,16 @@ def test_any_course_of_events_is_what_it_would_be_in_memory(tmp_path_factory: An
     shutil.rmtree(path, ignore_errors=True)
     store = fill(path, 1)
     parents: dict[int, int | None] = {1: None}
-    kept, current, told = {1}, 1, [1]
+    kept, current, recorded = {1}, 1, [1]
     for deed in loop:
         if deed == "publish":
             number = store.publish(model(len(parents) + 1), info(len(parents) + 1), taught(1)).number
             assert number == max(parents) + 1
             parents[number] = current
-            kept, current, told = kept | {number}, number, [*told, number]
+            kept, current, recorded = kept | {number}, number, [*recorded, number]
         elif deed == "undo" and parents[current] in kept:
             current = store.undo().number
-            told.append(current)
+            recorded.append(current)
         elif deed == "undo":
             with pytest.raises(InvalidValue):
                 store.undo()
@@ -138,7 +138,7 @@ def test_any_course_of_events_is_what_it_would_be_in_memory(tmp_path_factory: An
             store.prune(int(deed[-1]))
             kept = set(chain)
         assert set(store.version_numbers()) == kept
-        assert store.load()[1].number == current and [event["version"] for event in store.history()] == told
+        assert store.load()[1].number == current and [event["version"] for event in store.history()] == recorded
     for number in kept:
         assert same(store.load(number)[0], model(number))
     assert_tidy(store)

@@ -22,7 +22,7 @@ class DirectoryLock:
     descriptor: int
 
     def is_held(self) -> bool:
-        """Whether the file is still the one that was locked: not if it was removed, or its directory moved."""
+        """Whether the file is the one that was locked: not if it was removed, or its directory moved."""
         try:
             return os.path.samestat(os.fstat(self.descriptor), os.stat(self.file, follow_symlinks=False))
         except OSError:

@@ -221,9 +221,9 @@ def _check_forgotten(store: Store, ids: set[str], names: set[str]) -> None:
     """Refuse to report success while a version or the history holds a class."""
     versions = [store.version(number) for number in store.version_numbers()]
     if ids & {identity.id for version in versions for identity in version.identities.values()}:
-        raise CorruptState(f"A version of {store.path} still holds the class: run the same command again.")
+        raise CorruptState(f"A version of {store.path} holds the class after all: run the same command again.")
     if any(names & _names_in(event) for event in store.history()):
-        raise CorruptState(f"The history of {store.path} still names the class: run the same command again.")
+        raise CorruptState(f"The history of {store.path} names the class after all: run the same command again.")
 
 
 def _names_in(event: dict[str, Any]) -> set[str]:

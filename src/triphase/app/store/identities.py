@@ -30,7 +30,7 @@ def inherited(
 
 
 def ids_of(name: str, versions: Iterable[Version]) -> set[str]:
-    """The identities of the classes that are, or were, called `name` in some versions."""
+    """The identities of the classes that are, or were, called `name` in these versions."""
     return {
         identity.id
         for version in versions
@@ -40,7 +40,7 @@ def ids_of(name: str, versions: Iterable[Version]) -> set[str]:
 
 
 def names_of(ids: Set[str], versions: Iterable[Version]) -> set[str]:
-    """All names that classes have, or had, in some versions."""
+    """All names that classes have, or had, in these versions."""
     return {
         known
         for version in versions

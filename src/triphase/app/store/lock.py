@@ -36,7 +36,7 @@ class WriterLock:
                 raise Busy(f"{self._owner()} is at work in {self.path}; wait until it is done.") from error
             self._thread = threading.get_ident()
             stack.callback(self._release)
-            with suppress(OSError):  # who finds the lock taken is told by whom
+            with suppress(OSError):  # a courtesy to whoever finds the lock taken
                 os.ftruncate(self._lock.descriptor, 0)
                 os.write(self._lock.descriptor, f"Process {os.getpid()} on {platform.node()}\n".encode())
             yield

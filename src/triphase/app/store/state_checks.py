@@ -56,7 +56,7 @@ def _check_taught(parts: Parts, info: Info) -> None:
 def _check_known(parts: Parts, info: Info) -> None:
     known, classes = parts["known"], range(len(info["classes"]))
     if not isinstance(known, list) or any(type(c) is not int or c not in classes for c in known):
-        raise ValueError(f"known are not some of {len(classes)} classes")
+        raise ValueError(f"known are not all below {len(classes)}")
     if len(set(known)) < len(known):
         raise ValueError("known names a class twice")
 

@@ -41,7 +41,7 @@ class Shape:
 
 
 def check_tree(value: Any, where: str) -> None:
-    """Refuse tensors that are not finite, and numbers that are none."""
+    """Refuse tensors that are not finite, and numbers that are NaN."""
     if isinstance(value, Tensor):
         _check_numbers(value, where)
     elif isinstance(value, Mapping):
@@ -50,7 +50,7 @@ def check_tree(value: Any, where: str) -> None:
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
             check_tree(item, f"{where}.{i}")
-    elif isinstance(value, float) and math.isnan(value):  # a loss may be infinite before it is measured
+    elif isinstance(value, float) and math.isnan(value):  # a loss is infinite before it is computed
         raise ValueError(f"{where} is not a number")
 
 

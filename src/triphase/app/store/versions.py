@@ -82,7 +82,7 @@ class Store:
     def load(self, number: int | None = None, *, parts: tuple[str, ...] = ("",)) -> tuple[State, Version]:
         """The state of a version (by default the one in use), bit for bit as it was published, or an error.
 
-        With `parts`, only the entries whose names begin with one of them are read.
+        With `parts`, the entries whose names begin with one of them are read and no others.
         """
         while True:
             version = self.version(number)
@@ -107,7 +107,7 @@ class Store:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer, and clear away what a writer that died has left; readers are not kept waiting.
+        """Be the one writer, and clear away what a writer that died has left; readers never wait.
 
         Everything that writes takes the lock by itself; inside this block it is held from one call to the next.
         """
@@ -240,9 +240,7 @@ class Store:
         newest = checked_event(event, number)
         highest = max(number, before.highest)
         self.directory.write_current(Current(version=number, highest=highest, event=newest))
-        with suppress(
-            CannotWrite
-        ):  # the version is in use, and CURRENT keeps its event until the history can take it
+        with suppress(CannotWrite):  # the version is in use; CURRENT keeps its event until the next writer
             self.directory.history.append(newest)
 
     def write_parts(self, state: Mapping[str, Any]) -> dict[str, Part]:
