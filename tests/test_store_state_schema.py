@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from store_helpers import info, model
-from triphase.app.store.state_checks import check_parts, check_state
+from triphase.app.store.state_checks import check_state
 from triphase.app.store.state_schema import check_checkpoint, check_learner, validate_part
 from triphase.app.store.tensors import check_structure, check_tree
 from triphase.errors import CorruptState
@@ -20,7 +20,10 @@ from triphase.state import State
 
 def test_a_valid_state_passes_whole_and_in_parts() -> None:
     check_state(model(2), info(2))
-    check_parts({"inference": model(2)["inference"]}, info(2))
+    answering = {name: part for name, part in model(2).items() if name.startswith("inference")}
+    check_state(answering, info(2), wanted=("inference",))
+    with pytest.raises(ValueError, match="there is no part taught"):
+        check_state(answering, info(2), wanted=("inference", "taught"))
 
 
 @pytest.mark.parametrize("name", [*model(1)])
@@ -74,6 +77,9 @@ WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (("inference_scores", "weights"), [], "each member needs a weight"),
     (("inference_scores", "members"), [], "members: .*at least 1"),
     (("llf", "w"), lambda t: t / 0, "llf.w holds NaN or infinity"),
+    (("head", "weight"), lambda t: t[:1], "head.weight has 1 rows for 2 classes"),
+    (("head", "weight"), lambda t: torch.cat([t, t]), "head.weight has 4 rows for 2 classes"),
+    (("head", "weight"), None, "head.weight is not a matrix"),
     (("head", "steps"), [math.nan], "head.steps.0 is not a number"),
 ]
 

@@ -255,4 +255,6 @@ def reason(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "union_tag_invalid":  # its message repeats whatever was found
+        message = "not a known kind of event"
     return f"{place}: {message}" if place else message

@@ -11,26 +11,25 @@ from triphase.app.store.state_schema import validate_part
 
 Parts = Mapping[str, Any]
 Info = Mapping[str, Any]
-REQUIRED = ("app", "taught", "exemplars", "settings", "known", "loop", "llf", "csf", "head", "momentum")
-REQUIRED_TO_ANSWER = ("inference", "inference_llf", "inference_scores")
+TRAINING = ("app", "taught", "exemplars", "settings", "known", "loop", "llf", "csf", "head", "momentum")
+INFERENCE = ("inference", "inference_llf", "inference_scores")
 
 
-def check_state(state: Parts, info: Info) -> None:
-    """Refuse, with a ValueError, a state that lacks a part, or whose parts are not valid together."""
-    wanted = {*REQUIRED, *REQUIRED_TO_ANSWER} | ({"memory"} if info["replay"] != "none" else set())
-    if missing := sorted(wanted - state.keys()):
+def check_state(state: Parts, info: Info, wanted: tuple[str, ...] = ("",)) -> None:
+    """Refuse, with a ValueError, a state that lacks a part, or whose parts are not valid or of another version.
+
+    `wanted` says how the names of the parts begin that should be there.
+    """
+    required = {*TRAINING, *INFERENCE, *(["memory"] if info["replay"] != "none" else [])}
+    missing = sorted(name for name in required - state.keys() if name.startswith(wanted))
+    if missing:
         raise ValueError(f"there is no part {missing[0]}")
-    check_parts(state, info)
-
-
-def check_parts(parts: Parts, info: Info) -> None:
-    """Refuse, with a ValueError, parts that are not valid, or are of another version than `info`."""
     sizes = {"classes": len(info["classes"]), "pixels": info["image_size"]}
-    for name, part in parts.items():
+    for name, part in state.items():
         validate_part(name, part, sizes)
     for name, check in CHECKS.items():
-        if name in parts:
-            check(parts, info)
+        if name in state:
+            check(state, info)
 
 
 def _check_app(parts: Parts, info: Info) -> None:
@@ -59,6 +58,15 @@ def _check_known(parts: Parts, info: Info) -> None:
         raise ValueError(f"known are not all below {len(classes)}")
     if len(set(known)) < len(known):
         raise ValueError("known names a class twice")
+
+
+def _check_head(parts: Parts, info: Info) -> None:
+    head, known = parts["head"], parts.get("known", [])
+    weight = head.get("weight") if isinstance(head, Mapping) else None
+    if not isinstance(weight, Tensor) or weight.dim() != 2:
+        raise ValueError("head.weight is not a matrix")
+    if not max([-1, *known]) < len(weight) <= len(info["classes"]):
+        raise ValueError(f"head.weight has {len(weight)} rows for {len(info['classes'])} classes")
 
 
 def _check_memory(parts: Parts, info: Info) -> None:
@@ -105,6 +113,7 @@ CHECKS: dict[str, Callable[[Parts, Info], None]] = {
     "app": _check_app,
     "taught": _check_taught,
     "known": _check_known,
+    "head": _check_head,
     "memory": _check_memory,
     "closed_form": _check_closed_form,
     "statistics": _check_counts("statistics"),

@@ -20,7 +20,7 @@ from triphase.app.store.files import Directory
 from triphase.app.store.history import Event
 from triphase.app.store.publishable import check_publishable, checked, checked_event, now
 from triphase.app.store.schema import Current, LessonMark, Part, Version
-from triphase.app.store.state_checks import check_parts, check_state
+from triphase.app.store.state_checks import check_state
 from triphase.errors import (
     BadData,
     CannotWrite,
@@ -89,7 +89,7 @@ class Store:
             wanted = {name: part for name, part in version.parts.items() if name.startswith(parts)}
             try:
                 state = {name: self.directory.read_part(part.sha256) for name, part in wanted.items()}
-                self._check(state, version, complete="" in parts)
+                self._check(state, version, parts)
                 return state, version
             except CorruptState:
                 if self.version(number) == version:  # else a writer has just removed or rewritten it
@@ -252,10 +252,10 @@ class Store:
                 self.directory.collect_garbage()
             raise
 
-    def _check(self, parts: State, version: Version, *, complete: bool) -> None:
-        """Refuse parts that are not valid; checksums say nothing about that."""
+    def _check(self, state: State, version: Version, wanted: tuple[str, ...]) -> None:
+        """Refuse parts that are missing or not valid; checksums say nothing about that."""
         try:
-            (check_state if complete else check_parts)(parts, version.info)
+            check_state(state, version.info, wanted)
         except ValueError as error:
             raise CorruptState(
                 f"Version {version.number} of {self.path} is damaged ({error}); restore it from a copy, or go back "
