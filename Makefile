@@ -18,6 +18,7 @@ test-slow: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/speed/ratios.py --data $(DATA) $(if $(WEIGHTS),--weights $(WEIGHTS))
 	$(BIN)/python benchmarks/speed/options.py
+	$(BIN)/python benchmarks/speed/predict.py
 	$(BIN)/python benchmarks/speed/memory.py --data $(DATA)
 	$(BIN)/python benchmarks/speed/growth.py --data $(DATA) --figure benchmarks/results/growth.png
 

@@ -84,7 +84,7 @@ WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("keys", "value", "words"), WRONG, ids=lambda case: str(case)[:40])
+@pytest.mark.parametrize(("keys", "value", "words"), WRONG, ids=[words for _, _, words in WRONG])
 def test_the_first_thing_that_is_wrong_in_a_state_is_named(keys: tuple[Any, ...], value: Any, words: str) -> None:
     state = copy.deepcopy(model(2))
     at(*keys)(state, value)

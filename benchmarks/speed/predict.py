@@ -102,7 +102,7 @@ def main() -> None:
         profile(Path(sys.argv[2]), sys.argv[3:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="model to ask; without it one is taught")
+    parser.add_argument("--model", type=Path, help="model to ask; without it one is taught 5 classes")
     parser.add_argument("--photo", type=Path, help="photo to ask about")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--top", type=int, default=15, help="imports and functions to list")
@@ -113,9 +113,9 @@ def main() -> None:
             photos = Path(folder) / "photos"
             make_photos(photos)
             model, photo = Path(folder) / "model", next(photos.glob("test/*/*.png"))
-            subprocess.run(
-                [*TRIPHASE, "teach", str(model), str(photos / "lesson1")], check=True, stdout=subprocess.DEVNULL
-            )
+            for lesson in ("lesson1", "lesson2"):
+                command = [*TRIPHASE, "teach", str(model), str(photos / lesson)]
+                subprocess.run(command, check=True, capture_output=True)
         report(["predict", str(model), str(photo)], options.rounds, options.top)
 
 
