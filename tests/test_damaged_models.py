@@ -171,3 +171,14 @@ def test_undo_does_not_bring_a_damaged_version_into_use(original: Path, model: P
     write_part(model, "inference_scores", scores, before)
     assert_refused("undo", original, model)
     assert in_use(model) == numbers(model)[-1]
+
+
+def test_a_model_of_an_older_format_gets_one_sentence_from_every_command(original: Path, model: Path) -> None:
+    for file in (model / "CURRENT", *(model / "versions").iterdir()):
+        save_document(file, load_document(file) | {"format": 3})
+    history = model / "history.jsonl"
+    history.write_bytes(history.read_bytes().replace(b"taught", b"glanced"))
+    for command in COMMANDS:
+        answer = call(command, original, model)
+        assert answer.status == 1 and len(answer.err.strip().splitlines()) == 1
+        assert "written by an older triphase (format 3, this one reads 4): teach a new model" in answer.err

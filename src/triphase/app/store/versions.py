@@ -264,9 +264,9 @@ class Store:
 
     def _warn_of_damaged_history(self) -> None:
         """A damaged line keeps nobody from teaching; `history` and `forget --everywhere` refuse it."""
-        newest = None
-        with suppress(CorruptState, Mismatch):  # of CURRENT, which whoever needs it reports
+        try:
             current = self.directory.read_current()
-            newest = current.event if current else None
-        if damage := self.directory.history.damage(newest):
+        except (CorruptState, Mismatch):  # whoever needs CURRENT reports it
+            return
+        if damage := self.directory.history.damage(current.event if current else None):
             warnings.warn(damage, TriphaseWarning, stacklevel=3)
