@@ -44,6 +44,8 @@ def at(*keys: Any) -> Callable[[State, Any], None]:
 
 WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (("app", "temperature"), 0.0, "app.temperature: "),
+    (("app", "temperature"), 2**70, "app.temperature: an integer should be a floating-point number"),
+    (("app", "thresholds"), [2**70], "app.thresholds.0: an integer"),
     (("app", "temperature"), math.nan, "app.temperature: .*finite"),
     (("app", "names"), ["cat"], r"app.names is \['cat'\], and the version says"),
     (("app", "lessons"), 7, "app.lessons is 7, and the version says 2"),

@@ -10,15 +10,23 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
 from triphase.app.store.schema import ClassNames, Count, Document, Word, reason
 from triphase.app.store.tensors import Shape, check_structure, check_tree
 from triphase.errors import CorruptState
 
+
+def _check_float(value: Any) -> Any:
+    if isinstance(value, int):  # which torch cannot always convert
+        raise ValueError("an integer should be a floating-point number")
+    return value
+
+
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
-Positive = Annotated[float, Field(gt=1e-30, lt=1e30)]
+Float = Annotated[float, BeforeValidator(_check_float)]
+Positive = Annotated[Float, Field(gt=1e-30, lt=1e30)]
 MemorySize = Annotated[str, Field(pattern=r"^ *[0-9.]+ *([KMGkmg][Bb])? *$", max_length=32)]
 ImageSize = Annotated[int, Field(ge=1, le=1024)]
 
@@ -59,7 +67,7 @@ class App(Part):
     names: ClassNames
     lessons: Count
     temperature: Positive
-    thresholds: list[float | None] = Field(max_length=2)
+    thresholds: list[Float | None] = Field(max_length=2)
     moments: list[Moments] = Field(max_length=2)
     exemplar_correct: Annotated[Tensor, Shape(torch.bool, "exemplars")]
     covariance_reestimated: bool
@@ -115,7 +123,7 @@ class ClosedForm(Part):
     """What the closed form of an anchored learner knows."""
 
     known: list[Count]
-    score_stds: Annotated[list[float], Field(min_length=2, max_length=2)] | None
+    score_stds: Annotated[list[Float], Field(min_length=2, max_length=2)] | None
     quick_experience: Count
 
 
@@ -129,7 +137,7 @@ class Inference(Part):
     image_size: ImageSize
     names: ClassNames
     temperature: Positive
-    thresholds: list[float | None] = Field(max_length=2)
+    thresholds: list[Float | None] = Field(max_length=2)
 
 
 class Whitening(Part):
@@ -169,8 +177,8 @@ class InferenceScores(Part):
     """The members whose scores are added."""
 
     members: list[Member] = Field(min_length=1, max_length=8)
-    weights: list[float]
-    stds: list[Annotated[float, Field(ge=0)] | None]  # 0 with a single class
+    weights: list[Float]
+    stds: list[Annotated[Float, Field(ge=0)] | None]  # 0 with a single class
 
     @model_validator(mode="after")
     def _check_sizes(self) -> InferenceScores:
