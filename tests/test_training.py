@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from triphase import state as files
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
-from triphase.errors import InvalidValue
+from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.protocol import Step
 from triphase.learners.sgd import SGD
 from triphase.learners.training import TrainingLoop, learner_state, load_learner_state, sgd_step
@@ -414,3 +414,16 @@ def test_epoch_without_steps_does_not_touch_the_schedule() -> None:
     loop.optimizer(model, Recipe(lr_schedule="patience"))
     assert list(loop.steps(1, 0)) == []
     assert loop.best_ce == float("inf")
+
+
+@pytest.mark.parametrize("wrong", [{"section": "nonsense"}, {"epoch": 99}])
+def test_a_saved_position_that_cannot_be_gets_a_sentence(wrong: dict[str, Any]) -> None:
+    loop = TrainingLoop()
+    assert loop.begin("train")
+    state = loop.state_dict() | wrong
+    again = TrainingLoop()
+    again.load_state_dict(state, {})
+    with pytest.raises(CorruptState, match="The saved position is"):
+        if again.begin("train"):
+            again.steps(2, 3)
+        again.finish()

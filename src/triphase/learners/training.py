@@ -103,6 +103,8 @@ class TrainingLoop:
         """
         self._epochs, self._steps = epochs, steps
         done = self.epoch * steps + self.step
+        if done > epochs * steps:
+            raise CorruptState(f"The saved position is at step {done} of {epochs * steps}: start again without it.")
         self._left = epochs * steps - done
         if steps == 0:
             self.epoch = epochs
@@ -123,7 +125,8 @@ class TrainingLoop:
 
     def finish(self) -> None:
         """The experience is learned."""
-        assert self._resume is None, f"the saved section {self._resume!r} never came"
+        if self._resume is not None:
+            raise CorruptState(f"The saved position is in a section {self._resume!r} that is unknown: start again.")
         self._check_all_taken()
         self._momentum = self._buffers() if self._reset_momentum == "never" else {}
         self._optimizer = None
