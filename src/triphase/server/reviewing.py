@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
-from torch import Tensor
-
 from triphase.app.confirmed_labels import ConfirmedLabels
 from triphase.app.held_out_report import (
     Proportion,
@@ -20,6 +18,7 @@ from triphase.app.held_out_report import (
 from triphase.app.photo_keys import photo_id, photo_key
 from triphase.app.review import Review
 from triphase.app.store.versions import Store
+from triphase.server.answering import Said
 from triphase.server.review_schemas import (
     ClassAdvice,
     ClassAdviceList,
@@ -105,17 +104,20 @@ class Reviewing:
         """Remember that labels are right."""
         self.current().confirm(self.confirmed, [photo_id(key) for key in photos])
 
-    async def nearest(self, features: Tensor, photos: Sequence[int], k: int) -> list[list[Neighbour]]:
-        """For each photo, by its features, the taught photos that look most like it, itself left out."""
-        review = await asyncio.to_thread(self.current)
-        rows = zip(features, photos, strict=True)
-        found = [review.index.nearest(row.unsqueeze(0), k, without=(id_,))[0] for row, id_ in rows]
+    async def nearest(self, said: Sequence[Said], k: int) -> list[list[Neighbour]]:
+        """For each answer the taught photos that look most like its photo, that photo itself left out."""
+        return await asyncio.to_thread(self._nearest, said, k)
+
+    def _nearest(self, said: Sequence[Said], k: int) -> list[list[Neighbour]]:
+        index = self.current().index
         return [
             [
                 Neighbour(id=photo_key(n.id), label=n.name, similarity=n.similarity, held_out=n.held_out)
-                for n in neighbours
+                for n in (index.nearest(one.features.unsqueeze(0), k, without=(one.id,))[0])
             ]
-            for neighbours in found
+            if one.features is not None
+            else []
+            for one in said
         ]
 
 
