@@ -300,7 +300,7 @@ class _Mortal:
     def open(self, path: Path, mode: str = "r", **options: Any) -> IO[Any]:
         self.does("open", path.name)
         file = open(path, mode, **options)
-        if self.due("half", path.name):
+        if mode == "wb" and self.due("half", path.name):  # LOCK is opened, and not written this way
             whole = file.write
             patch.object(file, "write", lambda blob: self.write_half(file, whole, blob)).start()
         return file
