@@ -93,7 +93,7 @@ def add(path: Path, pictures: Mapping[int, bytes], max_bytes: int = MAX_BYTES) -
 def remove(store: Store, ids: Collection[int]) -> None:
     """Remove thumbnails, with the lock held; a file that is damaged goes altogether."""
     kept, gone = _readable(store), set(ids)
-    if gone & kept.keys() or not kept:
+    if gone & kept.keys() or (not kept and (store.path / THUMBNAILS).exists()):
         _write(store, {id_: picture for id_, picture in kept.items() if id_ not in gone})
 
 
@@ -160,15 +160,11 @@ def _read(file: Path) -> dict[int, memoryview]:
 
 def _write(store: Store, pictures: Mapping[int, memoryview]) -> None:
     """Replace the file in one instant; without pictures there is none."""
-    store.check_lock()
-    file = store.path / THUMBNAILS
+    file, directory = store.path / THUMBNAILS, store.directory.lock.held
     if not pictures:
-        try:
-            file.unlink(missing_ok=True)
-        except OSError as error:
-            raise files.cannot_write(file, error) from error
+        directory.remove(file)
         return
     blob = torch.frombuffer(bytearray(b"".join(pictures.values())), dtype=torch.uint8)
     lengths = torch.tensor([len(picture) for picture in pictures.values()])
     saved = {"ids": torch.tensor(list(pictures)), "ends": lengths.cumsum(0), "pictures": blob}
-    files.write(file, files.to_bytes(saved), make_parents=False)
+    directory.write(file, files.to_bytes(saved))
