@@ -89,6 +89,14 @@ export function modelApi(name) {
     versions: () => request(`${base}/versions`),
     undo: () => request(`${base}/undo`, { method: "POST" }),
     rename: (old, to) => post("/rename", { old, new: to }),
+    heldOut: () => request(`${base}/review/held-out`),
+    classAdvice: () => request(`${base}/review/classes`),
+    suspects: () => request(`${base}/review/suspects`),
+    confirmLabels: (photos) => post("/review/confirm", { photos }),
+    moveTaught: (photos, label) => post("/move", { photos, label }),
+    takeBack: (photos) => post("/take-back", { photos }),
+    thumbnail: (id) => `/api/v1${base}/thumbnails/${id}`,
+
     forget: (label, everywhere) => post("/forget", { label, everywhere }),
   };
 }

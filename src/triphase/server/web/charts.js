@@ -52,14 +52,14 @@ export function reliabilityChart(bins) {
     chart.append(svg("circle", { class: "dot", cx: xOf(bin.confidence), cy: yOf(bin.accuracy), r: 4 + 7 * Math.sqrt(bin.count / most) },
       svg("title", {}, `${plural(bin.count, "photo")}: said ${percent(bin.confidence)} on average, right ${percent(bin.accuracy)}`)));
   }
-  for (const share of [0, 0.5, 1]) chart.append(svg("text", { x: xOf(share), y: HEIGHT - 8, "text-anchor": "middle" }, `${percent(share)} sure`));
+  for (const share of [0, 0.5, 1]) chart.append(svg("text", { x: xOf(share), y: HEIGHT - 8, "text-anchor": ["start", "middle", "end"][share * 2] }, `${percent(share)} sure`));
   return chart;
 }
 
 // matrix[i][j]: photos of class i answered as class j; picked(i, j) if a cell is chosen
 export function confusionMatrix(names, matrix, picked) {
-  const cell = names.length > 12 ? 22 : 34;
-  const margin = 120;
+  const cell = names.length > 12 ? 24 : 40;
+  const margin = 132;
   const side = names.length * cell;
   const chart = svg("svg", { class: "chart matrix", viewBox: `0 0 ${margin + side + 8} ${side + margin}`, role: "group", "aria-label": "Confusion matrix: rows are the true classes, columns the answers" });
   chart.style.maxWidth = `${margin + side + 8}px`;
@@ -87,4 +87,4 @@ export function confusionMatrix(names, matrix, picked) {
   return chart;
 }
 
-const shortened = (name) => (name.length > 16 ? `${name.slice(0, 15)}…` : name);
+const shortened = (name) => (name.length > 15 ? `${name.slice(0, 14)}…` : name);

@@ -11,7 +11,17 @@ export class Draft extends EventTarget {
     this.uploading = null; // {done, total}
   }
 
-  async load() {
+  // While one request is on its way, further ones wait for a single next one: a burst of pictures asks twice, not fifty times.
+  load() {
+    this.next ??= (this.loading ?? Promise.resolve()).catch(() => {}).then(() => {
+      this.next = null;
+      this.loading = this.#load().finally(() => { this.loading = null; });
+      return this.loading;
+    });
+    return this.next;
+  }
+
+  async #load() {
     this.photos = (await this.api.draft()).photos;
     this.#changed();
   }

@@ -5,14 +5,14 @@ import { namer } from "./namer.js";
 
 export class PhotoGrid {
   // items: [{key, url, title, note, tag}]; assign(items, name); actions: [{text, run(items)}]
-  constructor({ label, items, names, assign, actions = [], opened, ask = "Name what is chosen" }) {
+  constructor({ label, items, names, assign, actions = [], opened, ask, newClass = true }) {
     this.items = items;
     this.chosen = new Set();
     this.anchor = 0;
     this.assign = assign;
     this.options = items.map((item, i) => this.#option(item, i));
     this.box = h("div", { class: "photo-grid", role: "listbox", "aria-label": label, "aria-multiselectable": "true", onkeydown: (event) => this.#key(event) }, this.options);
-    this.namer = namer({ names, ask, given: (name) => this.#give(name) });
+    this.namer = namer({ names, ask, newClass, given: (name) => this.#give(name) });
     this.count = h("p", { class: "small", "aria-live": "polite" });
     this.actions = actions.map(({ text, run, kind }) => h("button", { type: "button", class: `small-button ${kind ?? ""}`, onclick: () => run(this.selected()) }, text));
     this.all = h("button", { type: "button", class: "small-button quiet", onclick: () => this.#chooseAll() }, "Choose all");

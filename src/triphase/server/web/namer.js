@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 const NUMBERED = 9;
 const SHOWN = 30;
 
-export function namer({ names, ask, given }) {
+export function namer({ names, ask, given, newClass = true }) {
   const input = h("input", { type: "text", autocomplete: "off", spellcheck: "false", maxlength: "100", placeholder: "a new class", "aria-label": "Name of a new class" });
   const submit = (event) => {
     event.preventDefault();
@@ -19,7 +19,7 @@ export function namer({ names, ask, given }) {
   const add = h("button", { class: "small-button" }, "Make it a class");
   const form = h("form", { class: "new-class", onsubmit: submit }, input, add);
   return {
-    element: h("div", { class: "namer" }, h("p", { class: "label" }, ask), h("div", { class: "chips" }, chips), form),
+    element: h("div", { class: "namer" }, h("p", { class: "label" }, ask), h("div", { class: "chips" }, chips), newClass && form),
     pressed: (number) => { if (number <= Math.min(names.length, NUMBERED)) given(names[number - 1]); },
     enable: (on) => { for (const button of [...chips, add, input]) button.disabled = !on; },
   };
