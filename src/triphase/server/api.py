@@ -16,7 +16,7 @@ from triphase.server import docs_page, page, problems
 from triphase.server.limits import Limits
 from triphase.server.metrics import Metrics
 from triphase.server.models import Models
-from triphase.server.routes import drafts, health, lessons, models, predict
+from triphase.server.routes import drafts, export, health, lessons, models, predict, review
 from triphase.server.schemas import Problem
 from triphase.server.security import Access, Guard
 
@@ -70,7 +70,7 @@ def create_app(options: ServeOptions, access: Access) -> Application:
     metrics = Metrics(served)
     app.state.models, app.state.photos, app.state.metrics = served, options.photos, metrics
     app.state.closing = False
-    for part in (models, predict, drafts, lessons, health, docs_page, page):
+    for part in (models, predict, drafts, lessons, review, export, health, docs_page, page):
         app.include_router(part.router)
     problems.install(app)
     _describe_problems(app)

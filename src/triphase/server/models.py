@@ -6,7 +6,6 @@ import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from triphase.app.class_names import class_name
@@ -20,6 +19,7 @@ from triphase.server.drafts import Drafts
 from triphase.server.lessons import Lessons
 from triphase.server.limits import Limits
 from triphase.server.problems import NotFound
+from triphase.server.reviewing import Reviewing, accuracy_of
 from triphase.server.schemas import Accuracy, ClassDescription, MemoryUse, ModelDescription, ModelSummary
 
 BESIDE = ".serve"  # what a folder beside a model ends with that only the server writes
@@ -35,6 +35,7 @@ class ServedModel:
         self.answering = Answering(path, pool, limits.pixels)
         self.drafts = Drafts(self.work / "drafts", limits)
         self.lessons = Lessons(path, self.work / "lessons", self.drafts, self._came_into_use)
+        self.reviewing = Reviewing(path, self.work)
         self._accuracies: tuple[int, Accuracy | None, list[Accuracy | None]] | None = None
 
     async def changed(self) -> None:
@@ -93,8 +94,7 @@ class ServedModel:
             return None, []
         if self._accuracies is None or self._accuracies[0] != version.number:
             overall, per_class = held_out_accuracy(self.store, version.number)
-            of = [None if a is None else Accuracy(**asdict(a)) for a in (overall, *per_class)]
-            self._accuracies = version.number, of[0], of[1:]
+            self._accuracies = version.number, accuracy_of(overall), [accuracy_of(each) for each in per_class]
         return self._accuracies[1:]
 
 

@@ -27,6 +27,7 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
+    photos: list[str] | None = None
 
 
 # --- models ---------------------------------------------------------------------------------------------------
@@ -148,6 +149,16 @@ class Probability(BaseModel):
     probability: float
 
 
+class Neighbour(BaseModel):
+    """A taught photo that looks like another one; similarity is 1 for the same photo."""
+
+    id: str
+    label: str
+    similarity: float
+    held_out: bool
+    thumbnail: str | None = None
+
+
 class PhotoAnswer(BaseModel):
     """What the model says about one photo, or why it cannot be read."""
 
@@ -158,6 +169,7 @@ class PhotoAnswer(BaseModel):
     best: str | None = None
     probability: float | None = None
     top: list[Probability] = []
+    nearest: list[Neighbour] = []
     error: str | None = None
 
 

@@ -4,6 +4,7 @@ CURRENT                       the version in use, the highest number ever given,
 versions/000007.json          a version: its parent, what is known about it, the SHA-256 of its parts
 parts/<sha256>.safetensors    one top-level entry of a state, shared by all versions in which it is the same
 history.jsonl                 what happened, one event per line
+thumbnails.safetensors        small pictures of taught photos, if a server keeps some; no version needs them
 work/                         what an interrupted lesson leaves behind
 LOCK                          held by whoever writes
 """
@@ -22,7 +23,8 @@ from triphase.app.store.lock import WriterLock
 from triphase.app.store.schema import Current, Document, LessonMark, Part, Version, validate
 from triphase.errors import BadData, CorruptState, Mismatch, TriphaseError
 
-MODEL_FILES = ("CURRENT", "LOCK", "history.jsonl", "parts", "versions", "work")
+THUMBNAILS = "thumbnails.safetensors"
+MODEL_FILES = ("CURRENT", "LOCK", "history.jsonl", "parts", THUMBNAILS, "versions", "work")
 D = TypeVar("D", bound=Document)
 
 

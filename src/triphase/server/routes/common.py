@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Request, UploadFile
 
+from triphase.app.store.schema import Version
 from triphase.server.answering import Upload
 from triphase.server.limits import Limits
 from triphase.server.models import Models, ServedModel
 from triphase.server.problems import Refused
-from triphase.server.schemas import Problem
+from triphase.server.schemas import Changed
 
+Result = TypeVar("Result")
 MODEL = "/api/v1/models/{model}"
 
 
@@ -47,4 +50,14 @@ async def read_uploads(files: Sequence[UploadFile], limits: Limits) -> list[Uplo
     return [Upload(file.filename or "photo", await file.read()) for file in files]
 
 
-__all__ = ["MODEL", "AnyModel", "OneModel", "Problem", "models_of", "problems", "read_uploads"]
+async def change(model: ServedModel, work: Callable[[], Result]) -> Result:
+    """Change a model while no lesson runs; answers come from the new version when this is done."""
+    model.lessons.check_idle()
+    result = await asyncio.to_thread(work)
+    await model.changed()
+    return result
+
+
+def changed(version: Version, images: int | None = None) -> Changed:
+    """The answer to a change."""
+    return Changed(version=version.number, classes=version.info["classes"], images=images)
