@@ -43,7 +43,9 @@ def missing(what: str) -> NoReturn:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Debian's Chromium, or another one that is installed."""
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    found = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
     if found is None:
         missing("There is no Chromium")
     with sync_playwright() as playwright:

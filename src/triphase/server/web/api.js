@@ -51,6 +51,10 @@ export async function isAlive() {
   }
 }
 
+export async function checkConnection() {
+  if (!await isAlive()) connection.dispatchEvent(new Event("lost"));
+}
+
 export const models = () => request("/models");
 
 export function modelApi(name) {

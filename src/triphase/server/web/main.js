@@ -37,7 +37,7 @@ async function start() {
     if (event.target.matches("input, select, textarea, dialog *") || event.ctrlKey || event.metaKey || event.altKey) return;
     areas[current()].key?.(event);
   });
-  api.connection.addEventListener("found", () => session.load());
+  api.connection.addEventListener("found", () => session.load().catch(() => {}));
 }
 
 const current = () => (["try", "review", "history"].find((name) => location.hash === `#${name}`) ?? "teach");

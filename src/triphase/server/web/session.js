@@ -1,6 +1,6 @@
 // What the areas share: the model, the draft of the next lesson, and the lesson that runs or was stopped.
 
-import { modelApi } from "./api.js";
+import { checkConnection, modelApi } from "./api.js";
 import { Draft } from "./draft.js";
 
 const KINDS = ["scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "state"];
@@ -67,7 +67,10 @@ export class Session extends EventTarget {
     for (const kind of KINDS) {
       this.source.addEventListener(kind, (event) => this.#heard(kind, JSON.parse(event.data)));
     }
-    this.source.onerror = () => { if (this.source?.readyState === EventSource.CLOSED) this.#lost(); };
+    this.source.onerror = () => {
+      if (this.source?.readyState === EventSource.CLOSED) this.#lost();
+      else checkConnection(); // the browser tries again by itself
+    };
   }
 
   async #lost() {
@@ -82,18 +85,21 @@ export class Session extends EventTarget {
 
   #heard(kind, data) {
     if (kind === "state") {
-      this.#see(data);
-      if (data.state !== "running") this.#ended();
+      if (data.state !== "running") this.#ended(data.id).catch(() => {});
       return;
     }
     this.progress.stage = kind;
     this.progress[kind] = data;
-    if (kind === "taught_quick") this.refresh();
+    if (kind === "taught_quick") this.refresh().catch(() => {});
     this.#tell("progress");
   }
 
-  async #ended() {
+  // A lesson that was resumed tells of earlier stops again, so what counts is how it is now.
+  async #ended(id) {
+    const lesson = await this.api.lesson(id);
+    if (lesson.state === "running") return;
     await Promise.all([this.refresh(), this.draft.load()]);
+    this.#see(lesson);
     this.#tell("ended");
   }
 

@@ -147,7 +147,7 @@ export class Teach {
           h("span", { class: "thumb" }, h("img", { src: url, alt: `Taught photo of ${name}`, loading: "lazy" })))),
       h("div", { class: "row" },
         h("button", { type: "button", class: "small-button", onclick: () => this.#addTo(name) }, "Add more"),
-        h("button", { type: "button", class: "small-button quiet", "aria-label": `Details of ${name}`, onclick: () => openClass(this.session, name) }, taught ? "Details" : "Rename or remove")));
+        h("button", { type: "button", class: "small-button quiet", "aria-label": `Details of ${name}`, onclick: () => openClass(this.session, name) }, "Details")));
   }
 
   #thumb(photo, name) {
