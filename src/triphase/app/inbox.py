@@ -20,7 +20,7 @@ from triphase.data.sources.files import content_id
 from triphase.errors import TriphaseError
 
 MAX_NAME = 255  # characters of a file's name that are kept
-MAX_PHOTOS = 10_000
+MAX_PHOTOS = 5000  # as many as can be grouped together
 
 
 @dataclass(frozen=True)
