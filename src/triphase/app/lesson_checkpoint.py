@@ -33,7 +33,7 @@ class LessonCheckpoint:
         self._mark = LessonMark(lesson=digest.hexdigest(), parent=parent, threads=threads)
         self._store, self._model = store, model
         self.quick_version = quick_version  # the version in use has learned this lesson in part
-        self._states = Checkpoint(store.work / "state", store.check_lock)
+        self._states = Checkpoint(store.work / "state", store.directory.lock.held)
         self._saved_at = time.perf_counter()
 
     def resume(self, notes: list[str], watch: Watch) -> bool:
@@ -114,5 +114,5 @@ class LessonCheckpoint:
 
     def _start(self) -> None:
         self._store.discard_work()
-        self._states = Checkpoint(self._store.work / "state", self._store.check_lock)
+        self._states = Checkpoint(self._store.work / "state", self._store.directory.lock.held)
         self._store.write_lesson(self._mark)

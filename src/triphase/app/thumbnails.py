@@ -160,15 +160,11 @@ def _read(file: Path) -> dict[int, memoryview]:
 
 def _write(store: Store, pictures: Mapping[int, memoryview]) -> None:
     """Replace the file in one instant; without pictures there is none."""
-    store.check_lock()
-    file = store.path / THUMBNAILS
+    lock, file = store.directory.lock.held, store.path / THUMBNAILS
     if not pictures:
-        try:
-            file.unlink(missing_ok=True)
-        except OSError as error:
-            raise files.cannot_write(file, error) from error
+        lock.remove(file)
         return
     blob = torch.frombuffer(bytearray(b"".join(pictures.values())), dtype=torch.uint8)
     lengths = torch.tensor([len(picture) for picture in pictures.values()])
     saved = {"ids": torch.tensor(list(pictures)), "ends": lengths.cumsum(0), "pictures": blob}
-    files.write(file, files.to_bytes(saved), make_parents=False)
+    lock.write(file, files.to_bytes(saved))

@@ -41,6 +41,7 @@ class Application:
 
     asgi: ASGIApp
     app: FastAPI
+    limits: Limits
 
     def close(self) -> None:
         """Let streams of events end, so that the server can."""
@@ -75,7 +76,7 @@ def create_app(options: ServeOptions, access: Access) -> Application:
     problems.install(app)
     _describe_problems(app)
     guarded = Guard(metrics.measured(app), access, options.limits, public={"/healthz", *page.paths()})
-    return Application(guarded, app)
+    return Application(guarded, app, options.limits)
 
 
 def _describe_problems(app: FastAPI) -> None:

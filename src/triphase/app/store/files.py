@@ -155,19 +155,19 @@ class Directory:
         try:
             self.read_part(digest)
         except TriphaseError:
-            self._replace(file, files.to_bytes({"part": value}))
+            self.lock.held.write(file, files.to_bytes({"part": value}))
             self.read_part(digest)
         return Part(sha256=digest, bytes=file.stat().st_size)
 
     def remove_version(self, number: int) -> None:
         """Remove the file of a version; its parts stay until garbage is collected."""
-        self._remove(self._version_file(number))
+        self.lock.held.remove(self._version_file(number))
 
     def collect_garbage(self) -> None:
         """Remove temporary files, versions that never came into use, and parts that no version names."""
         for folder in (self.path, self.path / "versions", self.path / "parts"):
             for file in folder.glob(".*.tmp"):
-                self._remove(file)
+                self.lock.held.remove(file)
         try:
             current = self.read_current()
             if current is None:
@@ -183,21 +183,7 @@ class Directory:
         needed = {self._part_file(part.sha256) for version in versions for part in version.parts.values()}
         for file in (self.path / "parts").glob("*.safetensors"):
             if file not in needed:
-                self._remove(file)
+                self.lock.held.remove(file)
 
     def _write(self, file: Path, document: Document, indent: int | None = None) -> None:
-        self._replace(file, with_checksum({"format": FORMAT, **document.model_dump()}, indent) + b"\n")
-
-    def _replace(self, file: Path, blob: bytes) -> None:
-        self.lock.check()
-        if file.parent != self.path:
-            files.make_directory(file.parent, parents=False)
-        files.write(file, blob, make_parents=False)
-
-    def _remove(self, file: Path) -> None:
-        """Remove a file, or a link but not what it points to."""
-        self.lock.check()
-        try:
-            file.unlink(missing_ok=True)
-        except OSError as error:
-            raise files.cannot_write(file, error) from error
+        self.lock.held.write(file, with_checksum({"format": FORMAT, **document.model_dump()}, indent) + b"\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -47,25 +46,17 @@ class History:
         """Record the event of CURRENT, if it is not recorded yet; lines that are damaged stay as they are."""
         if newest is None or _recorded(newest, self._lines(newest)):
             return
-        self._lock.check()
         line, content = with_checksum(newest) + b"\n", self._content()
         torn = content[content.rfind(b"\n") + 1 :]
-        try:
-            if torn and line.startswith(torn):
-                os.truncate(self.file, len(content) - len(torn))
-                torn = b""
-            with open(self.file, "ab") as stream:
-                stream.write(b"\n" * bool(torn) + line)
-                stream.flush()
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise files.cannot_write(self.file, error) from error
+        if torn and line.startswith(torn):
+            self._lock.held.append(self.file, line, len(content) - len(torn))
+        else:
+            self._lock.held.append(self.file, b"\n" * bool(torn) + line, len(content))
 
     def write(self, events: Iterable[Event]) -> None:
         """Replace the whole history."""
         blob = b"".join(with_checksum(event) + b"\n" for event in events)
-        self._lock.check()
-        files.write(self.file, blob, make_parents=False)
+        self._lock.held.write(self.file, blob)
 
     def _lines(self, newest: Event | None) -> list[Event | None]:
         """The event of each line, or None for one that cannot be verified."""

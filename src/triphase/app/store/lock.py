@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from triphase.directory_lock import DirectoryLock, locked
-from triphase.errors import Busy, LockLost
+from triphase.errors import Busy, TriphaseError
 
 
 class WriterLock:
@@ -39,15 +39,17 @@ class WriterLock:
             with suppress(OSError):  # a courtesy to whoever finds the lock taken
                 os.ftruncate(self._lock.descriptor, 0)
                 os.write(self._lock.descriptor, f"Process {os.getpid()} on {platform.node()}\n".encode())
-            yield
+            try:
+                yield
+            except (TriphaseError, OSError):
+                self._lock.check()  # what was not found, or not as expected, was taken away
+                raise
 
-    def check(self) -> None:
-        """Raise LockLost if the directory is not the one that was locked; call it before every write."""
-        if self._lock is None or not self._lock.is_held():
-            raise LockLost(
-                f"{self.path} was moved, deleted or unlocked while this process was writing there: nothing more "
-                "is written. Bring it back, and run the command again."
-            )
+    @property
+    def held(self) -> DirectoryLock:
+        """The lock that was taken: whoever holds it writes through it."""
+        assert self._lock is not None, "only a writer that has taken the lock may write"
+        return self._lock
 
     def _release(self) -> None:
         self._lock, self._thread = None, None

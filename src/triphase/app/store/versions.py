@@ -6,14 +6,12 @@ instant, so what CURRENT names is complete at any moment and readers never wait.
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from triphase import state as files
 from triphase.app.store import identities
 from triphase.app.store.checksums import json_copy
 from triphase.app.store.files import Directory
@@ -120,10 +118,6 @@ class Store:
             self._warn_of_damaged_history()
             yield
 
-    def check_lock(self) -> None:
-        """Raise LockLost if the directory was moved, deleted or unlocked since it was locked."""
-        self.directory.lock.check()
-
     def publish(
         self,
         state: Mapping[str, Any],
@@ -215,20 +209,13 @@ class Store:
     def discard_work(self) -> None:
         """Remove what a lesson kept in `work`."""
         with self.lock():
-            self.check_lock()
-            try:
-                shutil.rmtree(self.work)
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                raise files.cannot_write(self.work, error) from error
+            self.directory.lock.held.remove_tree(self.work)
 
     def remove_if_empty(self) -> None:
         """Remove the directory, with the lock held, if a command that was refused has left nothing but the lock."""
-        with suppress(LockLost):
-            self.check_lock()
+        with suppress(LockLost, OSError):  # where open files cannot be deleted, LOCK stays
             if [file.name for file in self.path.iterdir()] == ["LOCK"]:
-                shutil.rmtree(self.path, ignore_errors=True)  # where open files cannot be deleted, LOCK stays
+                self.directory.lock.held.remove_directory()
 
     # Writing, with the lock held
 
