@@ -27,7 +27,7 @@ def test_every_area_passes_the_accessibility_rules(visitor: Visitor, world: Worl
     page.emulate_media(color_scheme=scheme)
     with serving(ServeOptions(world.base)) as served:
         served.draft(world.two)
-        visitor.open(served.ready.page)
+        visitor.open(served.page)
         expect(visitor.card("yellow")).to_contain_text("10 new photos")
         assert visitor.violations() == []
         visitor.button("Details of red").click()
@@ -52,7 +52,7 @@ def test_nothing_is_wider_than_a_phone(visitor: Visitor, world: World) -> None:
     with serving(ServeOptions(world.base)) as served:
         served.upload("/drafts/next/photos", [world.test / "red" / "100.png"], label="a name " * 12)
         for area in get_args(Area):
-            visitor.open(served.ready.page, area)
+            visitor.open(served.page, area)
             expect(page.locator("#review [aria-busy]")).to_have_count(0)
             assert page.evaluate("document.documentElement.scrollWidth") == 360, area
 
@@ -62,7 +62,7 @@ def test_a_page_of_another_origin_can_do_nothing(visitor: Visitor, world: World,
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "index.html").write_text("<!doctype html><title>Another site</title>", encoding="utf-8")
     with serving(ServeOptions(world.base)) as served, site(tmp_path / "other") as other:
-        visitor.open(served.ready.page)
+        visitor.open(served.page)
         before = served.get("")["version"]
         page.goto(other)  # the same host and another port: browsers send it the cookie
         attack = """async ([url, method]) => {

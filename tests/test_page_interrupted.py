@@ -28,7 +28,7 @@ from generated_photos import draw  # noqa: E402
 def test_a_lesson_is_stopped_and_resumed(visitor: Visitor, world: World) -> None:
     with serving(ServeOptions(world.base)) as served:
         served.draft(world.two)
-        visitor.open(served.ready.page)
+        visitor.open(served.page)
         visitor.start_lesson()
         visitor.button("Stop").click()
         expect(visitor.page.locator("#lesson")).to_contain_text("A lesson was stopped.")

@@ -19,7 +19,7 @@ def test_a_label_that_looks_wrong_is_moved_and_taken_back_again(visitor: Visitor
     shutil.rmtree(world.one / "more")
     done("teach", world.base, world.one, *SMALL, "--force")
     with serving(ServeOptions(world.base)) as served:
-        visitor.open(served.ready.page, "review")
+        visitor.open(served.page, "review")
         suspects = page.get_by_role("listbox", name="Photos whose label looks wrong")
         suspects.get_by_role("option", name="green, looks like red").click()
         page.locator("#review .namer").get_by_role("button", name="red").locator("visible=true").click()
@@ -33,7 +33,7 @@ def test_a_label_that_looks_wrong_is_moved_and_taken_back_again(visitor: Visitor
 def test_classes_are_judged_and_confusions_open(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:
-        visitor.open(served.ready.page, "review")
+        visitor.open(served.page, "review")
         expect(page.locator(".enough li")).to_have_count(3)
         page.get_by_role("button", name="photos of red answered as red").press("Enter")
         expect(page.get_by_role("dialog")).to_contain_text("held-out photos of red recognised")
@@ -43,7 +43,7 @@ def test_classes_are_judged_and_confusions_open(visitor: Visitor, world: World) 
 def test_a_class_is_renamed_and_forgotten_without_a_lesson(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:
-        visitor.open(served.ready.page)
+        visitor.open(served.page)
         visitor.button("Details of red").click()
         page.get_by_label("Name", exact=True).fill("crimson")
         visitor.button("Save the name").click()

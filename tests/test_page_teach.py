@@ -19,7 +19,7 @@ KINDS = ("ring", "cross", "stairs")
 def test_three_things_drawn_five_times_each_are_recognised(visitor: Visitor, tmp_path: Path) -> None:
     page = visitor.page
     with serving(ServeOptions(tmp_path / "drawings")) as served:
-        visitor.open(served.ready.page)
+        visitor.open(served.page)
         expect(page.get_by_role("heading", name="Your first minute")).to_be_visible()
         for kind in KINDS:
             page.get_by_label("What is it?").fill(kind)
@@ -40,7 +40,7 @@ def test_three_things_drawn_five_times_each_are_recognised(visitor: Visitor, tmp
 
 def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, world: World) -> None:
     with serving(ServeOptions(world.base)) as served:
-        visitor.open(served.ready.page)
+        visitor.open(served.page)
         visitor.drop(world.two)
         expect(visitor.card("yellow")).to_contain_text("10 new photos")
         expect(visitor.card("red")).to_contain_text("5 new photos")
@@ -61,7 +61,7 @@ def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, worl
 def test_the_webcam_takes_a_burst_while_the_button_is_held(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:
-        visitor.open(served.ready.page)
+        visitor.open(served.page)
         page.get_by_label("What is it?").fill("ball")
         page.get_by_role("tab", name="Webcam").click()
         visitor.button("Start the webcam").click()
@@ -77,7 +77,7 @@ def test_the_webcam_takes_a_burst_while_the_button_is_held(visitor: Visitor, wor
 def test_a_drawing_needs_no_mouse(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:
-        visitor.open(served.ready.page)
+        visitor.open(served.page)
         page.get_by_label("What is it?").press_sequentially("line")
         page.keyboard.press("Enter")
         for key in ("Space", "ArrowRight", "ArrowRight", "ArrowDown", "Space", "Tab", "Enter"):
@@ -89,6 +89,6 @@ def test_a_drawing_needs_no_mouse(visitor: Visitor, world: World) -> None:
 def test_names_are_shown_as_text(visitor: Visitor, world: World, name: str) -> None:
     with serving(ServeOptions(world.base)) as served:
         served.upload("/drafts/next/photos", [world.test / "red" / "100.png"], label=name)
-        visitor.open(served.ready.page)
+        visitor.open(served.page)
         expect(visitor.card(name)).to_have_count(1)
         expect(visitor.page.locator("#cards b, #cards img[src=x]")).to_have_count(0)

@@ -17,7 +17,7 @@ from triphase.server.api import ServeOptions
 def test_a_correction_is_one_key_and_becomes_the_next_lesson(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:
-        visitor.open(served.ready.page, "try")
+        visitor.open(served.page, "try")
         visitor.drop(world.test / "red" / "100.png")
         expect(page.locator(".answer-label")).to_have_text("red")
         page.keyboard.press("1")  # the classes in order of their names: blue is the first
@@ -35,7 +35,7 @@ def test_what_is_unknown_becomes_a_class(visitor: Visitor, world: World, tmp_pat
         noise = np.random.default_rng(number).integers(0, 2, (8, 8, 3)) * 255
         Image.fromarray(noise.astype(np.uint8)).save(strange / f"{number}.png")
     with serving(ServeOptions(world.base)) as served:
-        visitor.open(served.ready.page, "try")
+        visitor.open(served.page, "try")
         visitor.drop(*sorted(strange.iterdir()))
         expect(page.locator("#answer-column h2")).to_have_text("6 answers")
         photos = page.get_by_role("option")
@@ -57,7 +57,7 @@ def test_what_is_unknown_becomes_a_class(visitor: Visitor, world: World, tmp_pat
 def test_the_webcam_is_answered_again_and_again(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:
-        visitor.open(served.ready.page, "try")
+        visitor.open(served.page, "try")
         page.get_by_role("tab", name="Webcam").click()
         visitor.button("Start the webcam").click()
         for _ in range(5):
