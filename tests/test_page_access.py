@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 from browser import Area, Visitor, sketch
 from lessons import World
 from serving import serving
-from triphase.server.api import ServeOptions
+from triphase.server.options import ServeOptions
 
 Scheme = Literal["light", "dark"]
 

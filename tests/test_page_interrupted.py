@@ -18,7 +18,7 @@ from playwright.sync_api import expect
 from browser import Visitor
 from lessons import World
 from serving import TOKEN, serving
-from triphase.server.api import ServeOptions
+from triphase.server.options import ServeOptions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from browser import Visitor
 from lessons import SMALL, World, done, paint
 from serving import serving
-from triphase.server.api import ServeOptions
+from triphase.server.options import ServeOptions
 
 
 def test_a_label_that_looks_wrong_is_moved_and_taken_back_again(visitor: Visitor, world: World) -> None:

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from browser import Visitor, sketch
 from lessons import World
 from serving import serving
-from triphase.server.api import ServeOptions
+from triphase.server.options import ServeOptions
 
 KINDS = ("ring", "cross", "stairs")
 

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from browser import Visitor
 from lessons import World
 from serving import serving
-from triphase.server.api import ServeOptions
+from triphase.server.options import ServeOptions
 
 
 def test_a_correction_is_one_key_and_becomes_the_next_lesson(visitor: Visitor, world: World) -> None:
