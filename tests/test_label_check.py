@@ -10,6 +10,7 @@ from lessons import SMALL, World, done, model_of
 from triphase.app.label_check import leave_out, suspects
 from triphase.app.taught_index import TaughtIndex
 from triphase.data.sources.files import file_id
+from triphase.learners.frozen import without
 
 
 def swap(world: World) -> set[int]:
@@ -52,7 +53,7 @@ def test_every_photo_is_scored_without_itself(world: World) -> None:
     assert left_out.rows.tolist() == list(range(len(index)))
     row = int((~index.held_out).nonzero()[0])
     f, y = index.features[row : row + 1].float(), index.labels[row : row + 1]
-    order = closed.without(f, y).scores(f)[0, : len(index.names)].argsort()
+    order = without(closed, f, y).scores(f)[0, : len(index.names)].argsort()
     assert torch.equal(left_out.probabilities[row].argsort(), order), "a class of ten photos in a hundred folds"
 
 

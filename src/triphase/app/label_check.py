@@ -15,6 +15,7 @@ from torch import Tensor
 from triphase.app import near_duplicates
 from triphase.app.calibration import fit_temperature
 from triphase.app.taught_index import TaughtIndex
+from triphase.learners.frozen import without
 from triphase.learners.protocol import ClosedForm
 
 FOLDS = 10  # parts that are left out in turn
@@ -87,7 +88,7 @@ def _folds(index: TaughtIndex, closed: ClosedForm, n: int) -> Iterator[tuple[Ten
     for k in range(n):
         rows = (~index.held_out & (fold == k)).nonzero().view(-1)
         if len(rows):
-            yield rows, closed.without(index.features[rows].float(), index.labels[rows])
+            yield rows, without(closed, index.features[rows].float(), index.labels[rows])
 
 
 def _fold_of(index: TaughtIndex, n: int) -> Tensor:

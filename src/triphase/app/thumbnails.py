@@ -160,11 +160,11 @@ def _read(file: Path) -> dict[int, memoryview]:
 
 def _write(store: Store, pictures: Mapping[int, memoryview]) -> None:
     """Replace the file in one instant; without pictures there is none."""
-    file, directory = store.path / THUMBNAILS, store.directory.lock.held
+    lock, file = store.directory.lock.held, store.path / THUMBNAILS
     if not pictures:
-        directory.remove(file)
+        lock.remove(file)
         return
     blob = torch.frombuffer(bytearray(b"".join(pictures.values())), dtype=torch.uint8)
     lengths = torch.tensor([len(picture) for picture in pictures.values()])
     saved = {"ids": torch.tensor(list(pictures)), "ends": lengths.cumsum(0), "pictures": blob}
-    directory.write(file, files.to_bytes(saved))
+    lock.write(file, files.to_bytes(saved))
