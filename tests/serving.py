@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from triphase.server.api import ServeOptions
+from triphase.server.options import ServeOptions
 from triphase.server.run import Address, prepare
 
 TOKEN = "a-token-that-is-long-enough"

@@ -14,8 +14,8 @@ from PIL import Image
 
 from lessons import World
 from serving import Served, serving
-from triphase.server.api import ServeOptions
 from triphase.server.limits import Limits
+from triphase.server.options import ServeOptions
 
 PNG = "image/png"
 

@@ -17,7 +17,7 @@ import pytest
 from lessons import World, assert_same_state, done, paint
 from serving import SMALL, TOKEN, Served, serving
 from triphase.app.predictor import Predictor
-from triphase.server.api import ServeOptions
+from triphase.server.options import ServeOptions
 
 
 def test_the_first_lesson_makes_a_model_that_answers(world: World, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from lessons import World, content, done, triphase
 from serving import Served, serving
 from triphase.app.review import Review
 from triphase.app.store.versions import Store
-from triphase.server.api import ServeOptions
+from triphase.server.options import ServeOptions
 
 
 @pytest.fixture

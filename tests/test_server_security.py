@@ -20,8 +20,8 @@ from PIL import Image
 from lessons import World, done, triphase
 from serving import TOKEN, Served, serving
 from triphase.errors import InvalidValue
-from triphase.server.api import ServeOptions
 from triphase.server.limits import Limits
+from triphase.server.options import ServeOptions
 from triphase.server.run import Address, prepare
 from triphase.server.security import Access, allowed_hosts
 

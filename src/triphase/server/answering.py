@@ -13,6 +13,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
+from triphase.app.grouping import doubts
 from triphase.app.photo_keys import photo_key
 from triphase.app.predictor import PARTS, UNKNOWN, Predictor
 from triphase.app.store.versions import Store
@@ -38,6 +39,7 @@ class Said:
 
     answer: PhotoAnswer
     id: int = 0
+    doubt: float = 0.0  # from 0, sure, to 2, like nothing that was taught
     features: Tensor | None = None  # (D,)
 
 
@@ -110,8 +112,9 @@ class Answering:
                 found.append(Said(PhotoAnswer(name=upload.name, error=picture)))
                 continue
             id_ = content_id(upload.content)
-            answer = next(answers).model_copy(update={"name": upload.name, "id": photo_key(id_)})
-            found.append(Said(answer, id_, next(seen, None)))
+            answer, doubt = next(answers)
+            answer = answer.model_copy(update={"name": upload.name, "id": photo_key(id_)})
+            found.append(Said(answer, id_, doubt, next(seen, None)))
         return found
 
     def _decode(self, upload: Upload, size: int) -> Tensor | str:
@@ -144,17 +147,16 @@ class Answering:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _answers(predictor: Predictor, pixels: Tensor, top: int) -> list[PhotoAnswer]:
+def _answers(predictor: Predictor, pixels: Tensor, top: int) -> list[tuple[PhotoAnswer, float]]:
+    """What the model says about pictures, and how doubtful that is."""
     probabilities, known = predictor(pixels)
     best = probabilities.topk(min(top, len(predictor.names)))
-    rows = zip(best.indices.tolist(), best.values.tolist(), known.tolist(), strict=True)
+    columns = best.indices.tolist(), best.values.tolist(), known.tolist(), doubts(probabilities, known).tolist()
     answers = []
-    for labels, values, ok in rows:
+    for labels, values, ok, doubt in zip(*columns, strict=True):
         name = predictor.names[labels[0]]
         likely = [Probability(label=predictor.names[c], probability=p) for c, p in zip(labels, values, strict=True)]
-        answers.append(
-            PhotoAnswer(
-                name="", label=name if ok else UNKNOWN, known=ok, best=name, probability=values[0], top=likely
-            )
-        )
+        label = name if ok else UNKNOWN
+        answer = PhotoAnswer(name="", label=label, known=ok, best=name, probability=values[0], top=likely)
+        answers.append((answer, doubt))
     return answers

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,23 +15,14 @@ from triphase.server import docs_page, page, problems
 from triphase.server.limits import Limits
 from triphase.server.metrics import Metrics
 from triphase.server.models import Models
-from triphase.server.routes import drafts, export, health, lessons, models, predict, review
+from triphase.server.options import ServeOptions
+from triphase.server.routes import drafts, export, health, inbox, lessons, models, predict, review
 from triphase.server.schemas import Problem
 from triphase.server.security import Access, Guard
 
 DESCRIPTION = (
     "Teach an image classifier, ask it, and take back what it was taught. Errors are problem documents (RFC 9457)."
 )
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """What is served, and what beyond answers is allowed."""
-
-    model: Path | None = None
-    models: Path | None = None
-    photos: Path | None = None  # lessons may be made from folders below it
-    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True)
@@ -50,7 +40,7 @@ class Application:
 
 def create_app(options: ServeOptions, access: Access) -> Application:
     """The application for some models."""
-    served = Models(options.model, options.models, options.limits)
+    served = Models(options)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -71,7 +61,7 @@ def create_app(options: ServeOptions, access: Access) -> Application:
     metrics = Metrics(served)
     app.state.models, app.state.photos, app.state.metrics = served, options.photos, metrics
     app.state.closing = False
-    for part in (models, predict, drafts, lessons, review, export, health, docs_page, page):
+    for part in (models, predict, drafts, lessons, review, inbox, export, health, docs_page, page):
         app.include_router(part.router)
     problems.install(app)
     _describe_problems(app)

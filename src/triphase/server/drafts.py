@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from triphase.app.class_names import class_name
 from triphase.app.photo_keys import photo_id, photo_key
+from triphase.app.thumbnails import SIDE
 from triphase.data.decoding import decode_bytes, image_suffixes
 from triphase.data.sources.files import content_id
 from triphase.errors import InvalidValue
@@ -20,8 +21,6 @@ from triphase.server.limits import Limits
 from triphase.server.problems import NotFound
 from triphase.server.schemas import DRAFT_NAME, Draft, DraftPhoto, DraftSummary
 from triphase.state import cannot_write, make_directory
-
-THUMBNAIL = 128  # pixels
 
 
 class Added(NamedTuple):
@@ -65,7 +64,7 @@ class Drafts:
     def add(self, draft: str, label: str, name: str, content: bytes) -> Added:
         """Put a photo that can be read into a class of a draft."""
         label, folder = class_name(label), self.folder(draft)
-        decode_bytes(content, name, (THUMBNAIL,), max_pixels=self.limits.pixels)
+        decode_bytes(content, name, (SIDE,), max_pixels=self.limits.pixels)
         photo, suffix = photo_key(content_id(content)), Path(name).suffix.lower()
         file = folder / label / (photo + (suffix if suffix in image_suffixes() else ""))
         with self._lock:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
+import torch
+
 from triphase.app.confirmed_labels import ConfirmedLabels
+from triphase.app.grouping import group_alike
 from triphase.app.held_out_report import (
     Proportion,
     confusion_matrix,
@@ -30,13 +33,14 @@ from triphase.server.review_schemas import (
     Suspects,
 )
 from triphase.server.schemas import Accuracy, Neighbour
+from triphase.server.taught_pictures import TaughtPictures
 
 
 class Reviewing:
     """What there is to review in a model directory."""
 
-    def __init__(self, path: Path, work: Path) -> None:
-        self.path, self._work = path, work
+    def __init__(self, path: Path, work: Path, pictures: TaughtPictures) -> None:
+        self.path, self._pictures = path, pictures
         self._review: Review | None = None
         self._lock = Lock()
         self.confirmed = ConfirmedLabels(work / "confirmed.json")
@@ -45,7 +49,7 @@ class Reviewing:
         """The review of the version in use; to read it takes about a millisecond for each new photo."""
         version = Store(self.path).version()
         with self._lock:
-            if self._review is None or self._review.version != version.number:
+            if self._review is None or not self._review.is_of(version):
                 self._review = Review(self.path, self._review)
                 self.confirmed.keep_only(self._review.taught)
             return self._review
@@ -94,7 +98,12 @@ class Reviewing:
         review = self.current()
         found = [
             Suspect(
-                id=photo_key(s.id), label=s.name, looks_like=s.looks_like, sure=s.sure, own=s.own, thumbnail=None
+                id=photo_key(s.id),
+                label=s.name,
+                looks_like=s.looks_like,
+                sure=s.sure,
+                own=s.own,
+                thumbnail=self._pictures.address(s.id),
             )
             for s in review.suspects(self.confirmed)
         ]
@@ -112,13 +121,35 @@ class Reviewing:
         index = self.current().index
         return [
             [
-                Neighbour(id=photo_key(n.id), label=n.name, similarity=n.similarity, held_out=n.held_out)
-                for n in (index.nearest(one.features.unsqueeze(0), k, without=(one.id,))[0])
+                Neighbour(
+                    id=photo_key(n.id),
+                    label=n.name,
+                    similarity=n.similarity,
+                    held_out=n.held_out,
+                    thumbnail=self._pictures.address(n.id),
+                )
+                for n in index.nearest(one.features.unsqueeze(0), k, without=(one.id,))[0]
             ]
             if one.features is not None
             else []
             for one in said
         ]
+
+    async def unknown_groups(self, said: Sequence[Said]) -> list[int | None]:
+        """For each answer the number of the group of unknown photos that it belongs to; None for known ones."""
+        return await asyncio.to_thread(self._unknown_groups, said)
+
+    def _unknown_groups(self, said: Sequence[Said]) -> list[int | None]:
+        unknown = {
+            row: one.features for row, one in enumerate(said) if one.features is not None and not one.answer.known
+        }
+        numbers: list[int | None] = [None] * len(said)
+        if unknown:
+            rows = list(unknown)
+            for number, members in enumerate(group_alike(self.current().index, torch.stack([*unknown.values()]))):
+                for member in members:
+                    numbers[rows[member]] = number
+        return numbers
 
 
 def accuracy_of(proportion: Proportion) -> Accuracy | None:

@@ -18,7 +18,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from triphase.errors import BadData, InvalidValue
-from triphase.server.api import Application, ServeOptions, create_app
+from triphase.server.api import Application, create_app
+from triphase.server.options import ServeOptions
 from triphase.server.security import EVERYWHERE, LOOPBACK, Access, allowed_hosts
 
 PORT = 8765

@@ -50,6 +50,7 @@ class ClassDescription(BaseModel):
     stored: int
     exemplars: int
     accuracy: Accuracy | None
+    thumbnails: list[str]
 
 
 class Classes(BaseModel):
@@ -100,6 +101,7 @@ class ModelDescription(BaseModel):
     unknown: bool
     pending: bool
     lesson: int | None
+    inbox: int
     bytes: int
 
 
@@ -170,6 +172,7 @@ class PhotoAnswer(BaseModel):
     probability: float | None = None
     top: list[Probability] = []
     nearest: list[Neighbour] = []
+    group: int | None = None
     error: str | None = None
 
 

@@ -56,10 +56,7 @@ async def list_classes(model: OneModel) -> Classes:
 @router.get(MODEL + "/versions")
 async def list_versions(model: OneModel) -> Versions:
     """What happened to a model, and which version is in use."""
-    store = model.store
-    current = store.current()
-    events = await asyncio.to_thread(store.history)
-    return Versions(version=current.number if current else None, kept=store.version_numbers(), events=events)
+    return await asyncio.to_thread(model.versions)
 
 
 @router.post(MODEL + "/undo", responses=CHANGES)
