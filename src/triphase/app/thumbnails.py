@@ -160,7 +160,7 @@ def _read(file: Path) -> dict[int, memoryview]:
 
 def _write(store: Store, pictures: Mapping[int, memoryview]) -> None:
     """Replace the file in one instant; without pictures there is none."""
-    lock, file = store.directory.lock.held, store.path / THUMBNAILS
+    lock, file = store.directory.lock, store.path / THUMBNAILS
     if not pictures:
         lock.remove(file)
         return
