@@ -3,10 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: demo test test-slow bench bench-avalanche check format clean
+.PHONY: app demo test test-slow bench bench-avalanche check format clean
 
 demo: $(STAMP)
 	$(BIN)/triphase demo
+
+# A page in the browser on which a model is taught: make app [MODEL=folder-of-the-model]
+app: $(STAMP)
+	$(BIN)/triphase serve $(or $(MODEL),my-model)
 
 test: check
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"

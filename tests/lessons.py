@@ -16,6 +16,7 @@ from PIL import Image
 from torch.nn import functional as F
 
 from command import Answer
+from triphase.app.model import Model
 from triphase.app.store.versions import Store
 from triphase.cli import main
 from triphase.data.memory import HELD_OUT
@@ -102,6 +103,11 @@ def assert_same_state(model: Path, other: Path) -> None:
     for name, leaf in expected.items():
         same = torch.equal(found[name], leaf) if isinstance(leaf, torch.Tensor) else found[name] == leaf
         assert same, name
+
+
+def model_of(path: Path) -> Model:
+    """The model in use."""
+    return Model.from_state(Store(path).load()[0])
 
 
 def versions(model: Path) -> list[int]:

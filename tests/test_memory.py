@@ -407,3 +407,20 @@ def test_the_key_of_a_rejected_sample_goes_when_it_is_discarded() -> None:
     memory.discard(rejected)
     (now,) = memory.state_dict()["floor"].values()
     assert now == floor + 1, "it still keeps out what was kept out before"
+
+
+def test_relabelled_samples_keep_everything_but_their_class() -> None:
+    memory = Memory(6, seed=0)
+    pixels = torch.arange(6, dtype=torch.uint8).view(6, 1, 1, 1)
+    memory.add(torch.tensor([0, 0, 0, 1, 1, 1]), torch.arange(6), lambda rows: {"x": pixels[rows]})
+    before = dict(memory.columns)
+    memory.relabel(torch.tensor([0, 2, 99]), 1)
+    assert dict(zip(memory["id"].tolist(), memory["y"].tolist(), strict=True)) == {
+        0: 1,
+        1: 0,
+        2: 1,
+        3: 1,
+        4: 1,
+        5: 1,
+    }
+    assert all(torch.equal(memory[name], before[name]) for name in before if name != "y")

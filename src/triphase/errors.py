@@ -3,6 +3,7 @@
 TriphaseError
 ├── InvalidValue (ValueError)    an argument outside its range
 ├── BadData (ValueError)         images, labels or folders that cannot be used
+│   └── PhotosNeeded             what is stored does not suffice: the photos themselves are needed
 ├── Mismatch (ValueError)        a saved run that belongs to something else
 ├── CorruptState (ValueError)    a file of ours that is damaged
 ├── CannotWrite (OSError)        the disk refused
@@ -31,6 +32,14 @@ class InvalidValue(TriphaseError, ValueError):
 
 class BadData(TriphaseError, ValueError):
     """Images, labels or folders that cannot be used."""
+
+
+class PhotosNeeded(BadData):
+    """Nothing is stored of some photos, which are needed themselves; `ids` says which."""
+
+    def __init__(self, sentence: str, ids: Sequence[int]) -> None:
+        super().__init__(sentence)
+        self.ids = tuple(ids)
 
 
 class Mismatch(TriphaseError, ValueError):

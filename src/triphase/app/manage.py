@@ -58,7 +58,7 @@ def open_store(path: Path) -> Store:
 
 
 @contextmanager
-def _changing(path: Path) -> Iterator[tuple[Store, Model, Version]]:
+def changing(path: Path) -> Iterator[tuple[Store, Model, Version]]:
     """The model in use, to be changed by one writer; one that has learned half a lesson must finish it first."""
     store = open_store(path)
     with store.lock():
@@ -109,7 +109,7 @@ def evaluate(
 def rename(path: Path, old: str, new: str) -> Version:
     """Give a class another name; a new version, which `undo` takes back."""
     old, new = normalized(old), class_name(new)
-    with _changing(path) as (store, model, version):
+    with changing(path) as (store, model, version):
         if old not in model.names:
             raise no_such_class(model.names, old)
         if new in model.names:
@@ -123,7 +123,7 @@ def rename(path: Path, old: str, new: str) -> Version:
 def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
     """Take a class out of the version in use, or with `everywhere` out of every version and the history."""
     name = normalized(name)
-    with _changing(path) as (store, model, version):
+    with changing(path) as (store, model, version):
         if name not in model.names:
             if everywhere and _ever(store, name):
                 return _forget_everywhere(store, name)
@@ -134,7 +134,7 @@ def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
             return _forget_everywhere(store, name)
         removal.forget(model, name)
         store.discard_work()  # an interrupted lesson holds it, too, and could not be continued
-        return store.publish(version_state(model), _info_without_accuracy(version.info, model), {"event": "forgot"})
+        return store.publish(version_state(model), info_without_accuracy(version.info, model), {"event": "forgot"})
 
 
 def unteach(
@@ -144,7 +144,7 @@ def unteach(
 
     They are files, or folders in which they lie at any depth.
     """
-    with _changing(path) as (store, model, version):
+    with changing(path) as (store, model, version):
         files, ids = find_taught(photos, model.taught, skip_bad=skip_bad, watch=watch)
         if not files:
             raise BadData(f"No photo in {_places(photos)} was taught to this model: nothing to take back.")
@@ -152,12 +152,12 @@ def unteach(
         count = removal.unteach(model, Images.from_files(files, labels, ids, model.size))
         if not model.names:
             raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
-        info = _info_without_accuracy(version.info, model)
+        info = info_without_accuracy(version.info, model)
         store.discard_work()
         return store.publish(version_state(model), info, {"event": "untaught", "images": count}), count
 
 
-def _info_without_accuracy(info: dict[str, Any], model: Model) -> dict[str, Any]:
+def info_without_accuracy(info: dict[str, Any], model: Model) -> dict[str, Any]:
     """What a version says about itself once something is taken out; the accuracy was measured with it."""
     return info | model.describe() | {"accuracy": None}
 
@@ -185,7 +185,7 @@ def _forget_everywhere(store: Store, name: str) -> Version:
         model = Model.from_state(state)
         for known in gone(version):
             removal.forget(model, known)
-        return version_state(model), _info_without_accuracy(version.info, model)
+        return version_state(model), info_without_accuracy(version.info, model)
 
     def scrubbed(event: dict[str, Any]) -> dict[str, Any]:
         hidden = {key: None for key in ("old", "new") if event.get(key) in names}

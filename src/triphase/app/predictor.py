@@ -79,6 +79,12 @@ class Predictor:
             raise CorruptState("The scores of this model are not finite: go back to the version before it.")
         return self.calibration.probabilities(logits), self.calibration.accepts(ood_scores(logits, distances))
 
+    @torch.inference_mode()
+    def features(self, pixels: Tensor) -> Tensor:
+        """(n, D) of uint8 pixels (n, 3, size, size): by these, photos are compared (`TaughtIndex.nearest`)."""
+        x = pixels.float().contiguous(memory_format=torch.channels_last)
+        return self._ensemble.features(self._llf(x))
+
     def predict(self, images: Images) -> tuple[Tensor, Tensor]:
         """The same of images that are read as they are needed; never many at a time, so memory stays bounded."""
         rows = torch.arange(len(images)).split(self.chunk)

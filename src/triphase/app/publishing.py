@@ -19,7 +19,7 @@ from triphase.app.predictor import inference_parts
 from triphase.app.scan import Watch
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
-from triphase.errors import CannotWrite
+from triphase.errors import CannotWrite, few
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,29 @@ class Outcome:
     def refused(self) -> bool:
         """Whether anything speaks against the lesson."""
         return self.verdict.refused or self.labels_mixed_up
+
+    @property
+    def refusal(self) -> str | None:
+        """What suffered and how to go on, if the lesson was not published for that."""
+        if self.published or not self.refused:
+            return None
+        verdict, look = self.verdict, "Look whether the new photos lie in the right folders; if they do, --force"
+        stays = f"Version {self.version} stays in use. {look} publishes all the same."
+        if not verdict.refused:
+            return (
+                "Not published: photos of this lesson that were left out are recognised hardly better than by "
+                f"guessing, as if labels were mixed up. {stays}"
+            )
+        changes = {change.label: change for change in verdict.per_class}
+        suffered = [
+            f"{self.classes[label].name} {_percent(changes[label].before)} -> {_percent(changes[label].after)}"
+            for label in verdict.suffered
+        ]
+        return (
+            f"Not published: the classes known before fell from {_percent(verdict.before)} to "
+            f"{_percent(verdict.after)}, and --max-drop allows {100 * verdict.max_drop:g} points. "
+            f"Those that suffered: {few(suffered)}. {stays}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """For --json."""
@@ -147,3 +170,7 @@ def _outcome(
         skipped=plan.photos.skipped,
         notes=notes,
     )
+
+
+def _percent(accuracy: float | None) -> str:
+    return "–" if accuracy is None else f"{100 * accuracy:.1f} %"

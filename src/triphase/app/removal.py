@@ -1,17 +1,19 @@
-"""Unlearn a class, or single photos.
+"""Unlearn a class or single photos, or learn single photos as another class.
 
 What csf learned from them cannot be taken out of its weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from triphase.app import ood
 from triphase.app.learning import calibrate
-from triphase.app.model import Model
+from triphase.app.model import Model, rows_of
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
 from triphase.data.memory import TRAIN
@@ -35,20 +37,63 @@ def unteach(model: Model, images: Images) -> int:
     rows = torch.tensor(
         [row for row, id_ in enumerate(images.ids.tolist()) if id_ in model.taught], dtype=torch.long
     )
-    if len(rows) == 0:
-        return 0
-    ids = images.ids[rows]
+    if len(rows):
+        taken = images.select(rows)
+        _unteach(model, taken.ids, lambda at: latents(model.network, taken.select(at), context=model.context))
+    return len(rows)
+
+
+def unteach_stored(model: Model, ids: Tensor) -> None:
+    """The same for taught photos that are stored, or were held out, without the photos themselves.
+
+    What is removed from the statistics follows from the stored latents, which have half precision.
+    """
+    _unteach(model, ids, lambda at: _stored_latents(model, ids[at]))
+
+
+def move_stored(model: Model, ids: Tensor, label: int) -> None:
+    """Give taught photos that are stored, or were held out, another class: in memory, exemplars and statistics.
+
+    A class of which nothing is left that it was learned from is forgotten.
+    """
+    before = torch.tensor([model.taught[id_] for id_ in ids.tolist()])
+    counted = torch.tensor([id_ not in model.held_out for id_ in ids.tolist()])
+    model.taught |= dict.fromkeys(ids.tolist(), label)
+    closed = model.learner.closed_form
+    if closed is not None and bool(counted.any()):
+        f = model.closed_form_features(_stored_latents(model, ids[counted]))
+        closed.remove(f, before[counted])
+        closed.add(f, torch.full_like(before[counted], label))
+    if model.memory is not None:
+        model.memory.relabel(ids, label)
+    _clear_up(model, before)
+
+
+def _unteach(model: Model, ids: Tensor, z: Callable[[Tensor], Tensor]) -> None:
+    """Take out taught photos; z gives the packed latents of rows of `ids`."""
     labels = torch.tensor([model.taught.pop(id_) for id_ in ids.tolist()])
     counted = torch.tensor([id_ not in model.held_out for id_ in ids.tolist()])
     model.held_out -= set(ids.tolist())
     closed = model.learner.closed_form
     if closed is not None and bool(counted.any()):
-        z = latents(model.network, images.select(rows[counted]), context=model.context)
-        closed.remove(model.closed_form_features(z), labels[counted])
+        closed.remove(model.closed_form_features(z(counted.nonzero().view(-1))), labels[counted])
     if model.memory is not None:
         model.memory.discard(ids)
     thinned = tuple(ood.without(m, labels) for m in model.calibration.moments)
     model.calibration = replace(model.calibration, moments=thinned)
+    _clear_up(model, labels)
+
+
+def _stored_latents(model: Model, ids: Tensor) -> Tensor:
+    """Packed latents of photos that are stored."""
+    assert model.memory is not None
+    slots = rows_of(model.memory["id"], ids)
+    assert bool((slots >= 0).all()), "the caller asks for the photos that are not stored"
+    return model.latents_of(model.stored(slots))
+
+
+def _clear_up(model: Model, labels: Tensor) -> None:
+    """Forget those of the classes that photos were taken from of which nothing is left, and calibrate anew."""
     if model.covariance_reestimated:  # these photos are in the counts, but perhaps not in the covariance
         _reestimate_covariance(model)
     left = {label for id_, label in model.taught.items() if id_ not in model.held_out}
@@ -56,7 +101,6 @@ def unteach(model: Model, images: Images) -> int:
         _drop_class(model, name)
     _rescale(model)
     calibrate(model)
-    return len(rows)
 
 
 def _drop_class(model: Model, name: str) -> None:

@@ -32,6 +32,7 @@ COMMANDS = {
     "rename": "model",
     "forget": "model",
     "unteach": "model",
+    "serve": "serve",
     "demo": "demo",
     "data": "data",
     "bench": "bench",

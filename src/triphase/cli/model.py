@@ -193,6 +193,8 @@ def _what(event: dict[str, Any]) -> str:
     if kind == "taught":
         forced = " (by force)" if event.get("forced") else ""
         return f"taught {few(list(event['classes']))}{forced}"
+    if kind == "moved":
+        return f"moved photos to {few(list(event['classes'])) or '...'}"
     words: dict[str, str] = {
         "taught_quick": "taught in part (--quick)",
         "renamed": f"renamed {event.get('old') or '...'} to {event.get('new') or '...'}",

@@ -95,13 +95,12 @@ def teach(
     if dry_run:
         print_json({"model": str(model), **plan.to_json()}) if as_json else _print_plan(plan)
         return
-    refusal = None if outcome.published or not outcome.refused else _refusal(outcome)
     if as_json:
-        print_json({"model": str(model), **outcome.to_json(), "error": refusal})
+        print_json({"model": str(model), **outcome.to_json(), "error": outcome.refusal})
     else:
         _print_outcome(outcome)
-    if refusal is not None:
-        print(f"error: {refusal}", file=sys.stderr)
+    if outcome.refusal is not None:
+        print(f"error: {outcome.refusal}", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -172,25 +171,3 @@ def _print_outcome(outcome: Outcome) -> None:
 
 def _checked(accuracy: float | None) -> str:
     return "not checked" if accuracy is None else percent(accuracy)
-
-
-def _refusal(outcome: Outcome) -> str:
-    """What suffered, and how to go on."""
-    verdict = outcome.verdict
-    if not verdict.refused:
-        return (
-            "Not published: photos of this lesson that were left out are recognised hardly better than by "
-            f"guessing, as if labels were mixed up. Version {outcome.version} stays in use. Look whether the new "
-            "photos lie in the right folders; if they do, --force publishes all the same."
-        )
-    changes = {change.label: change for change in verdict.per_class}
-    suffered = [
-        f"{outcome.classes[label].name} {percent(changes[label].before)} -> {percent(changes[label].after)}"
-        for label in verdict.suffered
-    ]
-    return (
-        f"Not published: the classes known before fell from {percent(verdict.before)} to {percent(verdict.after)}, "
-        f"and --max-drop allows {100 * verdict.max_drop:g} points. Those that suffered: {few(suffered)}. "
-        f"Version {outcome.version} stays in use. Look whether the new photos lie in the right folders; "
-        "if they do, --force publishes all the same."
-    )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
@@ -63,9 +64,24 @@ def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
     or cannot be decoded to the end, is BadData.
     """
     check_file(path)
+    return _decode(path, path, sizes)
+
+
+def decode_bytes(content: bytes, name: str, sizes: Sequence[int], *, max_pixels: int | None = None) -> list[Tensor]:
+    """The content of a file in the same way; sentences call it `name`, and more than `max_pixels` are refused."""
+    if not content:
+        raise BadData(f"{name} is an empty file, as a failed copy leaves it; copy the photo again, or remove it.")
+    return _decode(BytesIO(content), Path(name), sizes, max_pixels)
+
+
+def _decode(
+    source: Path | BytesIO, path: Path, sizes: Sequence[int], max_pixels: int | None = None
+) -> list[Tensor]:
     side = max(DRAFT, *sizes)
     try:
-        with _open(path) as image:
+        with _open(source) as image:
+            if max_pixels is not None:
+                _check_pixels(*image.size, max_pixels)
             progressive, full = bool(image.info.get("progressive")), image.size
             image.draft("RGB", (side, side))  # only JPEG knows how; a progressive one is held in full all the same
             n_pixels = _check_pixels(*(full if progressive else image.size))
@@ -75,7 +91,9 @@ def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
                 finally:
                     image.close()  # frees the pixels before another large image is decoded
     except Exception as error:  # damaged files make Pillow's parsers raise almost anything
-        raise BadData(f"{path} cannot be read as an image ({_reason(error)}); {_remedy(path, error)}.") from error
+        raise BadData(
+            f"{path} cannot be read as an image ({_reason(error)}); {_remedy(source, path, error)}."
+        ) from error
 
 
 def squares(image: Image.Image, sizes: Sequence[int]) -> list[Tensor]:
@@ -146,25 +164,27 @@ def _missing(path: Path) -> str:
     return f"There is no file {path}; check the spelling, or whether it was moved or removed."
 
 
-def _open(path: Path) -> Image.Image:
+def _open(source: Path | BytesIO) -> Image.Image:
     """The file as an image whose pixels are not decoded yet."""
-    start = _first_bytes(path)
+    start = _first_bytes(source)
     if start.startswith(
         JPEG
     ):  # not by Image.open, which refuses large JPEGs before they can be asked for a fraction
-        return JpegImageFile(path)
+        return JpegImageFile(source)
     # Pillow has the plugin of PNG at hand; to load those of all formats takes a tenth of a second.
-    return Image.open(path, formats=("PNG",) if start.startswith(PNG) else _formats())
+    return Image.open(source, formats=("PNG",) if start.startswith(PNG) else _formats())
 
 
-def _first_bytes(path: Path) -> bytes:
-    with open(path, "rb") as file:
+def _first_bytes(source: Path | BytesIO) -> bytes:
+    if isinstance(source, BytesIO):
+        return source.getvalue()[:8]
+    with open(source, "rb") as file:
         return file.read(8)
 
 
-def _check_pixels(width: int, height: int) -> int:
+def _check_pixels(width: int, height: int, limit: int | None = None) -> int:
     """The number of pixels to decode, if it is within the limit."""
-    limit = Image.MAX_IMAGE_PIXELS
+    limit = Image.MAX_IMAGE_PIXELS if limit is None else limit
     if limit is not None and width * height > limit:
         raise Image.DecompressionBombError(f"{width} x {height} pixels, at most {limit:,} can be decoded safely")
     return width * height
@@ -196,11 +216,11 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _remedy(path: Path, error: Exception) -> str:
+def _remedy(source: Path | BytesIO, path: Path, error: Exception) -> str:
     """What to do about a file that cannot be decoded."""
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
         other = (
-            "a JPEG that is not progressive" if _first_bytes(path).startswith(JPEG) else "a copy as JPEG"
+            "a JPEG that is not progressive" if _first_bytes(source).startswith(JPEG) else "a copy as JPEG"
         )  # which is read at a fraction
         return f"save a smaller copy, or {other}"
     return "export it as JPEG" if path.suffix.lower() in FOREIGN_SUFFIXES else "mend or remove it"

@@ -132,6 +132,10 @@ class Memory:
         deleted = set(keys(self.seed, ids).tolist())
         self._floor = {label: key + 1 if key in deleted else key for label, key in self._floor.items()}
 
+    def relabel(self, ids: Tensor, label: int) -> None:
+        """Give samples, by id, another class; until the next `add` the classes may be out of balance."""
+        self.columns = self.columns | {"y": torch.where(torch.isin(self["id"], ids), label, self["y"])}
+
     def drop_class(self, label: int) -> None:
         """Delete all of a class; later labels move down by one."""
         self._select(self["y"] != label)

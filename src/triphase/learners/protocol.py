@@ -83,6 +83,9 @@ class ClosedForm(Protocol):
     def distances(self, f: Tensor) -> Tensor:
         """(n, k) float64: out-of-distribution scores, higher where f is more like what was taught; k may be 0."""
 
+    def add(self, f: Tensor, y: Tensor) -> None:
+        """Count features (n, D) of classes y."""
+
     def remove(self, f: Tensor, y: Tensor) -> None:
         """Take features (n, D) of classes y out of the statistics again."""
 

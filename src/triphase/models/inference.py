@@ -93,6 +93,19 @@ class Ensemble(nn.Module):
         self.eval().requires_grad_(False)
 
     @torch.inference_mode()
+    def features(self, z: Tensor) -> Tensor:
+        """(n, D): what the last member reads of z, by which images can be compared."""
+        member = self.members[-1]
+        assert isinstance(member, Member)
+        return member.features(z)
+
+    def reader_state(self) -> dict[str, Tensor]:
+        """What `features` depend on."""
+        member = self.members[-1]
+        assert isinstance(member, Member)
+        return dict(member.csf.state_dict())
+
+    @torch.inference_mode()
     def forward(self, z: Tensor, f: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scores (n, n_classes) and out-of-distribution scores (n, k) of z; f are the last member's features."""
         total, distances = z.new_zeros(()), z.new_empty(len(z), 0)

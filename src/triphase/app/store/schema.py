@@ -95,6 +95,14 @@ class Untaught(_Event):
     images: Count
 
 
+class Moved(_Event):
+    """Single photos got another class."""
+
+    event: Literal["moved"]
+    images: Count
+    classes: dict[ClassName, Count]  # that they have now
+
+
 class Undone(_Event):
     """The version before came back into use."""
 
@@ -108,7 +116,9 @@ class Other(_Event):
     event: Literal["forgot", "saved"]
 
 
-AnyEvent = Annotated[Taught | TaughtQuick | Renamed | Untaught | Undone | Other, Field(discriminator="event")]
+AnyEvent = Annotated[
+    Taught | TaughtQuick | Renamed | Untaught | Moved | Undone | Other, Field(discriminator="event")
+]
 _EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent, config=ConfigDict(defer_build=True))
 
 

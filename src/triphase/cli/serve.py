@@ -1,0 +1,49 @@
+"""triphase serve: a page to teach and ask a model, and an interface for programs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triphase.errors import BadData
+
+NEEDED = ("fastapi", "uvicorn", "multipart", "prometheus_client")
+
+
+def serve(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="MODEL", help="Folder of the model; the first lesson makes it.")
+    ] = None,
+    models: Annotated[Path | None, typer.Option(metavar="DIR", help="Serve all models in a folder.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on.", show_default="8765, or a free one")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    photos: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Allow lessons from folders in this one.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Take the token from a file, in place of making one.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Answer for this host name, too; may be repeated.")
+    ] = None,
+    certfile: Annotated[Path | None, typer.Option(help="Certificate for TLS, with --keyfile.")] = None,
+    keyfile: Annotated[Path | None, typer.Option(help="Key for TLS, with --certfile.")] = None,
+) -> None:
+    """Open a page on which a model is taught, tried and corrected; programs use the same server.
+
+    Only this machine can reach it, unless --host says otherwise, and only with the token that is printed.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise BadData(f"serve needs {', '.join(missing)}; install them with: pip install 'triphase[app]'")
+    from triphase.server.api import ServeOptions
+    from triphase.server.run import Address, serve
+
+    address = Address(host, port, tuple(allow_host or ()), certfile, keyfile)
+    token = None if token_file is None else token_file.read_text(encoding="utf-8")
+    serve(ServeOptions(model, models, photos), address, token, open_page=open_page)

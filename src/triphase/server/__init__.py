@@ -1,0 +1,1 @@
+"""A model over HTTP: a page for people, an interface for programs."""

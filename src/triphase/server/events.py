@@ -1,0 +1,96 @@
+"""The events of a lesson: kept on disk, and sent to whoever watches, from where they left off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HEARTBEAT = 15.0  # seconds without an event after which a comment shows that the server is there
+POLL = 0.5  # seconds between two looks whether the server ends
+
+
+class LessonEvent(NamedTuple):
+    """One event; ids count from 1."""
+
+    id: int
+    kind: str
+    data: dict[str, Any]
+
+
+class EventLog:
+    """Events in the order in which they happened."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._events = _read(file)
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def append(self, kind: str, data: dict[str, Any]) -> None:
+        """Record an event, and wake whoever waits for it."""
+        event = LessonEvent(len(self._events) + 1, kind, data)
+        self._events.append(event)
+        with open(self._file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(event._asdict()) + "\n")
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def after(self, last: int) -> list[LessonEvent]:
+        """What came after an event."""
+        return self._events[max(0, last) :]
+
+    async def wait(self, last: int, seconds: float) -> list[LessonEvent]:
+        """What came after an event, as soon as there is any; nothing after so many seconds."""
+        if len(self._events) <= last:
+            try:
+                await asyncio.wait_for(self._changed.wait(), seconds)
+            except asyncio.TimeoutError:
+                pass
+        return self.after(last)
+
+
+async def stream(
+    log: EventLog, last: int, is_over: Callable[[], bool], is_closing: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """Server-sent events after `last`, until the lesson is over or the server ends."""
+    silent = 0.0
+    yield b"retry: 1000\n\n"
+    while not is_closing():
+        over = is_over()  # asked first: what comes after it is read below
+        events = log.after(last) if over else await log.wait(last, POLL)
+        for event in events:
+            yield _encode(event)
+            last = event.id
+        if over:
+            return
+        silent = 0.0 if events else silent + POLL
+        if silent >= HEARTBEAT:
+            yield b": still here\n\n"
+            silent = 0.0
+
+
+def _encode(event: LessonEvent) -> bytes:
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {json.dumps(event.data)}\n\n".encode()
+
+
+def _read(file: Path) -> list[LessonEvent]:
+    """The events that a file holds; a line that was cut off by a crash is left out."""
+    if not file.exists():
+        return []
+    events: list[LessonEvent] = []
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if text and not text.endswith("\n"):
+        with open(file, "a", encoding="utf-8") as torn:
+            torn.write("\n")
+    for line in text.splitlines():
+        try:
+            document = json.loads(line)
+            events.append(LessonEvent(len(events) + 1, str(document["kind"]), dict(document["data"])))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return events

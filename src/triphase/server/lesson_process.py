@@ -1,0 +1,135 @@
+"""A lesson in a process of its own: a request on standard input, events as JSON lines on standard output.
+
+SIGTERM stops it without loss, and so does the end of standard input, which is the end of the server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from triphase.app.lesson_checkpoint import LessonCheckpoint
+from triphase.app.plan import LessonSettings
+from triphase.app.teach import dry_run, teach
+from triphase.errors import TriphaseError, TriphaseWarning
+
+NICENESS = 10  # answers go first
+Event = dict[str, Any]
+
+
+def main() -> None:
+    """Do what the request says, and report how it ended."""
+    request, channel = json.loads(sys.stdin.readline()), _take_stdout()
+    report = _reporter(channel)
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C in the server's terminal: the server decides
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_stop_with_the_server, daemon=True).start()
+    _report_warnings(report)
+    try:
+        report(_run(request, report))
+    except KeyboardInterrupt:
+        report({"event": "stopped"})
+    except TriphaseError as error:
+        report({"event": "error", "kind": type(error).__name__, "sentence": str(error)})
+    except Exception as error:
+        traceback.print_exc()
+        sentence = f"The lesson failed ({type(error).__name__}: {error}); the server's output says where."
+        report({"event": "error", "kind": "TriphaseError", "sentence": sentence})
+
+
+def _run(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
+    model, photos = Path(request["model"]), Path(request["photos"])
+    settings, options = LessonSettings(**request["settings"]), request["options"]
+    if request["dry_run"]:
+        return {"event": "plan", "plan": dry_run(model, photos, options, settings).to_json()}
+    threads = LessonCheckpoint.recorded_threads(model)
+    if threads is not None:  # with others, the interrupted lesson would end with another model
+        torch.set_num_threads(threads)
+    outcome = teach(model, photos, options, settings, watch=_Progress(report))
+    return {"event": "outcome", "outcome": outcome.to_json(), "refusal": outcome.refusal}
+
+
+class _Progress:
+    """Adds to each step how fast the phase goes, and how long it will take."""
+
+    def __init__(self, report: Callable[[Event], None]) -> None:
+        self._report, self._images = report, 0
+        self._phase, self._begun, self._done_before = "", 0.0, 0.0
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "begin":
+            self._images = event["images"]
+        if event["event"] == "step":
+            event = event | self._speed(event)
+        self._report(event)
+
+    def _speed(self, event: Event) -> Event:
+        epochs_done, now = event["epoch"] - 1 + event["step"] / event["steps"], time.perf_counter()
+        if event["phase"] != self._phase:
+            self._phase, self._begun, self._done_before = event["phase"], now, epochs_done
+        done, seconds = epochs_done - self._done_before, now - self._begun
+        if done <= 0 or seconds <= 0:
+            return {"images_per_second": None, "seconds_left": None}
+        new = event["phase"] in ("I", "II")  # Phase III draws from the memory
+        return {
+            "images_per_second": round(self._images * done / seconds, 1) if new else None,
+            "seconds_left": round((event["epochs"] - epochs_done) * seconds / done, 1),
+        }
+
+
+def _take_stdout() -> TextIO:
+    """Standard output for events alone: whatever else is printed goes to standard error."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return channel
+
+
+def _reporter(channel: TextIO) -> Callable[[Event], None]:
+    lock = threading.Lock()
+
+    def report(event: Event) -> None:
+        try:
+            with lock:
+                channel.write(json.dumps(event) + "\n")
+                channel.flush()
+        except BrokenPipeError:  # the server is gone; the end of standard input stops the lesson
+            pass
+
+    return report
+
+
+def _report_warnings(report: Callable[[Event], None]) -> None:
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("always", TriphaseWarning)
+
+    def show(message: Warning | str, *about: object, **more: object) -> None:
+        report({"event": "warning", "sentence": str(message)})
+
+    warnings.showwarning = show
+
+
+def _stop(signum: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _stop_with_the_server() -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

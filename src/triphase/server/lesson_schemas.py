@@ -1,0 +1,84 @@
+"""What bodies and answers about lessons consist of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, StringConstraints, model_validator
+
+from triphase.server.schemas import DRAFT_NAME, Body
+
+
+class NewModelOptions(Body):
+    """How a model is made that does not exist yet."""
+
+    backbone: str | None = None
+    image_size: int | None = None
+    memory: int | str | None = None
+    replay: Literal["raw", "latent", "none"] | None = None
+    learner: str | None = None
+    seed: int | None = None
+
+
+class NewLesson(Body):
+    """A lesson from a draft, or from a folder below the one that was named when the server was started."""
+
+    draft: Annotated[str, StringConstraints(pattern=DRAFT_NAME)] | None = None
+    folder: str | None = Field(default=None, max_length=4096)
+    quick: bool = False
+    force: bool = False
+    skip_bad: bool = False
+    max_drop: float = 0.02
+    options: NewModelOptions = NewModelOptions()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> NewLesson:
+        if (self.draft is None) == (self.folder is None):
+            raise ValueError("give either draft or folder")
+        return self
+
+
+class Resume(Body):
+    """How to go on with a lesson."""
+
+    force: bool | None = None
+
+
+class Source(BaseModel):
+    """Where the photos of a lesson come from."""
+
+    draft: str | None = None
+    folder: str | None = None
+
+
+class Lesson(BaseModel):
+    """A lesson and what became of it."""
+
+    id: int
+    state: Literal["running", "stopped", "done", "refused", "failed"]
+    source: Source
+    created: str
+    ended: str | None = None
+    quick: bool
+    force: bool
+    photos: int | None = None
+    outcome: dict[str, Any] | None = None
+    error: str | None = None
+
+
+class Lessons(BaseModel):
+    """The lessons of a model, newest first."""
+
+    lessons: list[Lesson]
+
+
+class Plan(BaseModel):
+    """What a lesson would learn."""
+
+    learn: dict[str, int]
+    new_classes: list[str]
+    known_already: int
+    corrected: int
+    repeats: int
+    skipped: list[str]
+    notes: list[str]

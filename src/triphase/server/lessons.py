@@ -1,0 +1,257 @@
+"""The lessons of a model: one at a time, each in a process of its own, recorded so that none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from triphase import errors
+from triphase.app.plan import LessonSettings
+from triphase.app.store.versions import Store
+from triphase.errors import Busy, InvalidValue, TriphaseError
+from triphase.server.drafts import Drafts
+from triphase.server.lesson_records import LessonRecords, Record
+from triphase.server.lesson_schemas import Lesson, NewLesson, Plan, Source
+from triphase.server.problems import NotFound
+
+STOP_SECONDS = 60.0  # until a lesson that does not stop is killed, which loses a second of work
+LINE = 64 << 20  # bytes of one event, at most
+NEWS = ("scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "warning")
+CHILD = (sys.executable, "-m", "triphase.server.lesson_process")
+
+
+class Lessons:
+    """Begins, follows, stops and remembers lessons."""
+
+    def __init__(
+        self, model: Path, root: Path, drafts: Drafts, published: Callable[[Path], Awaitable[None]]
+    ) -> None:
+        """`published` is called with the folder of photos when a version came into use, before anybody is told."""
+        self.model, self.drafts, self._published = model, drafts, published
+        self.records = LessonRecords(root)
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.running: int | None = None
+        self._stopping = False
+        self._planning = asyncio.Lock()
+
+    async def recover(self) -> None:
+        """Read the records, and go on with a lesson that was running when the server ended."""
+        self.records.read()
+        for record in self.records:
+            if record.lesson.state == "running" and self.running is None:
+                with suppress(NotFound):  # its record says what is missing
+                    await self._launch(record)
+
+    def check_idle(self) -> None:
+        """Refuse what cannot be done while a lesson runs."""
+        if self.running is not None:
+            raise Busy(f"Lesson {self.running} of {self.model.name} is running: wait until it is done, or stop it.")
+
+    async def begin(self, new: NewLesson, folder: Path | None) -> Lesson:
+        """Begin a lesson from a draft, or from a folder on the server's disk."""
+        self.check_idle()
+        if new.draft is not None and not (photos := self.drafts.get(new.draft).photos):
+            raise NotFound(f"The draft {new.draft} holds no photo; upload some first.")
+        number = self.records.next_number()
+        current = Store(self.model).current()
+        lesson = Lesson(
+            id=number,
+            state="running",
+            source=Source(draft=new.draft, folder=new.folder),
+            created=_now(),
+            quick=new.quick,
+            force=new.force,
+            photos=len(photos) if new.draft is not None else None,
+        )
+        record = Record(
+            lesson=lesson,
+            settings=settings_of(new),
+            options=new.options.model_dump(exclude_none=True),
+            folder=None if folder is None else str(folder),
+            parent=current.number if current else 0,
+        )
+        await self._launch(record)
+        self.records.prune()
+        return record.lesson
+
+    async def stop(self, number: int) -> Lesson:
+        """Stop a lesson without loss; it has stopped when this returns."""
+        record = self.records.get(number)
+        if self.running != number or self._process is None or self._task is None:
+            raise Busy(f"Lesson {number} of {self.model.name} is {record.lesson.state}: there is nothing to stop.")
+        await self._end(self._process, self._task)
+        return self.records.get(number).lesson
+
+    async def resume(self, number: int, force: bool | None) -> Lesson:
+        """Go on with a lesson that was stopped, refused or failed."""
+        record = self.records.get(number)
+        self.check_idle()
+        if record.lesson.state == "done":
+            raise InvalidValue(f"Lesson {number} of {self.model.name} is done: begin another one.")
+        if force is not None:
+            record.settings["force"] = record.lesson.force = force
+        change = {"state": "running", "outcome": None, "error": None, "ended": None}
+        record.lesson = record.lesson.model_copy(update=change)
+        await self._launch(record)
+        return record.lesson
+
+    async def delete(self, number: int, *, to_draft: bool = False) -> None:
+        """Remove a lesson that is not running; its photos go with it, or back into the draft."""
+        record = self.records.get(number)
+        if self.running == number:
+            self.check_idle()
+        if to_draft and record.lesson.source.draft is not None:
+            await asyncio.to_thread(self.drafts.give_back, record.lesson.source.draft, self.records.photos(record))
+        self.records.remove(number)
+
+    async def plan(self, new: NewLesson, folder: Path | None) -> Plan:
+        """What a lesson would learn."""
+        photos = self.drafts.folder(new.draft) if new.draft is not None else folder
+        if new.draft is not None and not self.drafts.get(new.draft).photos:
+            raise NotFound(f"The draft {new.draft} holds no photo; upload some first.")
+        options = new.options.model_dump(exclude_none=True)
+        request = {"photos": str(photos), "settings": settings_of(new), "options": options, "dry_run": True}
+        async with self._planning:
+            process = await self._spawn(request)
+            assert process.stdout is not None
+            try:
+                event = json.loads(await process.stdout.readline() or b'{"event": "stopped"}')
+                while event["event"] == "warning":
+                    event = json.loads(await process.stdout.readline() or b'{"event": "stopped"}')
+            finally:
+                _close(process)
+                await process.wait()
+        if event["event"] == "plan":
+            return Plan.model_validate(event["plan"])
+        raise error_of(event)
+
+    async def close(self) -> None:
+        """Stop what runs; its record says that it is running, so the next start goes on with it."""
+        if self._process is not None and self._task is not None:
+            record = self.records.get(self.running or 0)
+            await self._end(self._process, self._task)
+            if record.lesson.state == "stopped":
+                record.lesson.state, record.lesson.ended = "running", None
+                self.records.save(record)
+
+    # --- the process ----------------------------------------------------------------------------------------------
+
+    async def _launch(self, record: Record) -> None:
+        number, photos = record.lesson.id, self.records.photos(record)
+        self.records.save(record)
+        if record.folder is None and not photos.exists():
+            assert record.lesson.source.draft is not None
+            try:
+                self.drafts.take(record.lesson.source.draft, photos)
+            except NotFound as error:
+                record.lesson = record.lesson.model_copy(update={"state": "failed", "error": str(error)})
+                self.records.save(record)
+                raise
+        self.running, self._stopping = number, False
+        self.records.log(number).append("state", record.lesson.model_dump())
+        request = {"photos": str(photos), "settings": record.settings, "options": record.options, "dry_run": False}
+        self._process = await self._spawn(request)
+        self._task = asyncio.create_task(self._follow(self._process, record))
+
+    async def _spawn(self, request: dict[str, Any]) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *CHILD, stdin=pipe, stdout=pipe, limit=LINE, start_new_session=True
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"model": str(self.model), **request}).encode() + b"\n")
+        return process
+
+    async def _follow(self, process: asyncio.subprocess.Process, record: Record) -> None:
+        """Record the events of a lesson until it ends."""
+        log, last = self.records.log(record.lesson.id), {"event": "stopped"}
+        assert process.stdout is not None
+        try:
+            while line := await process.stdout.readline():
+                event = json.loads(line)
+                if event["event"] == "taught_quick":
+                    await self._published(self.records.photos(record))
+                if event["event"] in NEWS:
+                    log.append(event.pop("event"), event)
+                else:
+                    last = event
+        finally:
+            _close(process)
+            status = await process.wait()
+        if status and last["event"] == "stopped" and not self._stopping:
+            last = {"event": "error", "kind": "", "sentence": f"The lesson's process ended with status {status}; "}
+            last["sentence"] += "resume the lesson to go on where it was."
+        await self._finish(record, last)
+
+    async def _finish(self, record: Record, last: dict[str, Any]) -> None:
+        lesson, outcome = record.lesson, last.get("outcome")
+        if last["event"] == "outcome" and outcome is not None:
+            self._correct(record, outcome)
+            state = "refused" if last["refusal"] else "done"
+            lesson = lesson.model_copy(update={"state": state, "outcome": outcome, "error": last["refusal"]})
+            await self._published(self.records.photos(record))
+        elif last["event"] == "error":
+            lesson = lesson.model_copy(update={"state": "failed", "error": last["sentence"]})
+        else:
+            lesson = lesson.model_copy(update={"state": "stopped"})
+        record.lesson = lesson.model_copy(update={"ended": _now()})
+        if lesson.state == "done" and record.folder is None:
+            await asyncio.to_thread(shutil.rmtree, self.records.photos(record), ignore_errors=True)
+        self.records.save(record)
+        self.running = self._process = self._task = None
+        self.records.log(lesson.id).append("state", record.lesson.model_dump())
+
+    def _correct(self, record: Record, outcome: dict[str, Any]) -> None:
+        """A lesson that was killed just after it was published finds nothing to learn: it was published."""
+        current = Store(self.model).current()
+        if outcome["learned"] == 0 and current is not None and current.number > record.parent:
+            taught = [
+                e for e in Store(self.model).history() if e["event"] == "taught" and e["version"] > record.parent
+            ]
+            if taught:
+                outcome |= {"published": True, "learned": taught[-1]["images"], "version": current.number}
+
+    async def _end(self, process: asyncio.subprocess.Process, task: asyncio.Task[None]) -> None:
+        self._stopping = True
+        if process.returncode is None:
+            process.terminate()
+        try:
+            await asyncio.wait_for(asyncio.shield(task), STOP_SECONDS)
+        except asyncio.TimeoutError:
+            process.kill()
+            await task
+
+
+def settings_of(new: NewLesson) -> dict[str, Any]:
+    """The settings of a lesson, checked."""
+    settings: dict[str, Any] = {
+        "max_drop": new.max_drop,
+        "force": new.force,
+        "quick": new.quick,
+        "skip_bad": new.skip_bad,
+    }
+    LessonSettings(**settings)
+    return settings
+
+
+def error_of(event: dict[str, Any]) -> TriphaseError:
+    """The error that a process reported."""
+    kind: type[TriphaseError] = getattr(errors, event.get("kind", ""), TriphaseError)
+    return kind(event.get("sentence", "The lesson's process ended without a word; try again."))
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _close(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()

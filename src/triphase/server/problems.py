@@ -1,0 +1,116 @@
+"""Errors as problem documents (RFC 9457), with the sentences of the command line."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from triphase.errors import (
+    BadData,
+    Busy,
+    CannotWrite,
+    CorruptState,
+    Interrupted,
+    InvalidValue,
+    LockLost,
+    Mismatch,
+    TriphaseError,
+)
+from triphase.printable import printable
+
+STATUS: dict[type[TriphaseError], int] = {
+    InvalidValue: 422,
+    BadData: 422,
+    Mismatch: 422,
+    CorruptState: 500,
+    CannotWrite: 507,
+    Busy: 409,
+    LockLost: 409,
+    Interrupted: 409,
+}
+MEDIA_TYPE = "application/problem+json"
+SHOWN_PROBLEMS = 5  # of a request that is wrong in many places
+
+
+class NotFound(TriphaseError):
+    """There is no such model, draft, lesson or photo."""
+
+
+class Full(TriphaseError):
+    """A quota is used up."""
+
+
+class Refused(TriphaseError):
+    """A request that the server does not answer, with its status."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.headers = status, headers or {}
+
+
+def status_of(error: TriphaseError) -> int:
+    """The HTTP status that fits an error."""
+    if isinstance(error, Refused):
+        return error.status
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, Full):
+        return 507
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 422)
+
+
+def problem(status: int, detail: str) -> bytes:
+    """A problem document."""
+    title = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Error"
+    document = {"type": "about:blank", "title": title, "status": status, "detail": printable(detail)}
+    return json.dumps(document).encode()
+
+
+def respond(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
+    """A response that carries a problem document."""
+    return Response(problem(status, detail), status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of an application with a problem document."""
+
+    @app.exception_handler(TriphaseError)
+    async def of_ours(request: Request, error: TriphaseError) -> Response:
+        headers = error.headers if isinstance(error, Refused) else None
+        return respond(status_of(error), str(error), headers)
+
+    @app.exception_handler(HTTPException)
+    async def of_http(request: Request, error: HTTPException) -> Response:
+        return respond(error.status_code, _sentence(error, request), dict(error.headers or {}))
+
+    @app.exception_handler(RequestValidationError)
+    async def of_validation(request: Request, error: RequestValidationError) -> Response:
+        return respond(400, describe(error.errors()))
+
+    @app.exception_handler(OSError)
+    async def of_the_system(request: Request, error: OSError) -> Response:
+        return respond(507, f"The server cannot read or write a file ({error.strerror}); look at its disk.")
+
+    @app.exception_handler(Exception)
+    async def of_the_server(request: Request, error: Exception) -> Response:
+        return respond(500, "The server has made a mistake; its output says where. Please report it.")
+
+
+def describe(errors: Any) -> str:
+    """What is wrong with a request, in a sentence."""
+    found = [f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in errors[:SHOWN_PROBLEMS]]
+    return f"The request is not what the schema says ({'; '.join(found)})."
+
+
+def _sentence(error: HTTPException, request: Request) -> str:
+    if error.status_code == 404:
+        return f"There is nothing at {request.url.path}; /api/v1/docs lists what there is."
+    if error.status_code == 405:
+        return f"{request.url.path} does not take {request.method}."
+    return str(error.detail)

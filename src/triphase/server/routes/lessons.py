@@ -1,0 +1,106 @@
+"""Routes about lessons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.responses import StreamingResponse
+
+from triphase.errors import InvalidValue
+from triphase.server.events import stream
+from triphase.server.lesson_schemas import Lesson, Lessons, NewLesson, Plan, Resume
+from triphase.server.problems import NotFound
+from triphase.server.routes.common import MODEL, OneModel, problems
+
+LESSON = MODEL + "/lessons/{lesson}"
+router = APIRouter(tags=["lessons"], responses=problems(409, 422, 507))
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    204: {"description": "The lesson is over, and all its events were sent"},
+}
+
+
+@router.get(MODEL + "/lessons")
+async def list_lessons(model: OneModel) -> Lessons:
+    """The lessons of a model, newest first."""
+    return Lessons(lessons=[record.lesson for record in model.lessons.records])
+
+
+@router.post(MODEL + "/lessons", status_code=202)
+async def begin_lesson(model: OneModel, body: NewLesson, request: Request) -> Lesson:
+    """Begin a lesson."""
+    return await model.lessons.begin(body, _folder(request, body))
+
+
+@router.post(MODEL + "/lessons/plan")
+async def plan_lesson(model: OneModel, body: NewLesson, request: Request) -> Plan:
+    """What a lesson would learn; what it would refuse is refused, and nothing is written."""
+    return await model.lessons.plan(body, _folder(request, body))
+
+
+@router.get(LESSON)
+async def show_lesson(model: OneModel, lesson: int) -> Lesson:
+    """A lesson and what became of it."""
+    return model.lessons.records.get(lesson).lesson
+
+
+@router.post(LESSON + "/stop")
+async def stop_lesson(model: OneModel, lesson: int) -> Lesson:
+    """Stop a lesson without loss."""
+    return await model.lessons.stop(lesson)
+
+
+@router.post(LESSON + "/resume")
+async def resume_lesson(model: OneModel, lesson: int, body: Resume | None = None) -> Lesson:
+    """Go on with a lesson that was stopped, refused or failed."""
+    return await model.lessons.resume(lesson, body.force if body else None)
+
+
+@router.delete(LESSON, status_code=204)
+async def delete_lesson(
+    model: OneModel,
+    lesson: int,
+    to_draft: Annotated[bool, Query(description="Put its photos back into the draft")] = False,
+) -> None:
+    """Remove a lesson that is not running."""
+    await model.lessons.delete(lesson, to_draft=to_draft)
+
+
+@router.get(LESSON + "/events", response_class=StreamingResponse, responses=EVENTS)
+async def watch_lesson(
+    model: OneModel,
+    lesson: int,
+    request: Request,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> Response:
+    """The events of a lesson as they happen."""
+    lessons, last = model.lessons, _number(last_event_id)
+    log = lessons.records.log(lesson)
+
+    def is_over() -> bool:
+        return lessons.running != lesson
+
+    if is_over() and last >= len(log):
+        return Response(status_code=204)
+    events = stream(log, last, is_over, lambda: bool(request.app.state.closing))
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+def _number(last_event_id: str | None) -> int:
+    given = last_event_id or ""
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0
+
+
+def _folder(request: Request, body: NewLesson) -> Path | None:
+    """A folder below the one that was named when the server was started, links followed."""
+    root, folder = request.app.state.photos, body.folder
+    if folder is None:
+        return None
+    if root is None:
+        raise InvalidValue("This server reads no folder of its disk; start it with --photos DIR to allow one.")
+    place = Path(root, folder.replace("\0", "")).resolve()
+    if not (place.is_relative_to(root.resolve()) and place.is_dir()):
+        raise NotFound("There is no such folder among the photos of this server.")
+    return place

@@ -1,0 +1,113 @@
+"""Routes about models: what they are, their versions, and changes to them."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, File, UploadFile
+
+from triphase.app import manage
+from triphase.app.store.schema import Version
+from triphase.server.models import ServedModel
+from triphase.server.routes.common import MODEL, AnyModel, OneModel, problems, read_uploads
+from triphase.server.schemas import (
+    Changed,
+    Classes,
+    Forget,
+    ModelDescription,
+    Models,
+    ModelSummary,
+    NewModel,
+    Rename,
+    Versions,
+)
+
+router = APIRouter(tags=["models"], responses=problems())
+changes = problems(409, 422, 507)
+Result = TypeVar("Result")
+
+
+@router.get("/api/v1/models")
+async def list_models(models: AnyModel) -> Models:
+    """All models that are served."""
+    served = [await models.get(name) for name in models.names()]
+    return Models(models=[model.summary() for model in served])
+
+
+@router.post("/api/v1/models", status_code=201, responses=problems(422))
+async def make_model(body: NewModel, models: AnyModel) -> ModelSummary:
+    """A model that is yet to be taught (with --models)."""
+    return (await models.make(body.name)).summary()
+
+
+@router.get(MODEL)
+async def describe_model(model: OneModel) -> ModelDescription:
+    """What a model is and knows."""
+    return await asyncio.to_thread(model.description)
+
+
+@router.get(MODEL + "/classes")
+async def list_classes(model: OneModel) -> Classes:
+    """The classes of a model, in order of arrival."""
+    return Classes(classes=await asyncio.to_thread(model.classes))
+
+
+@router.get(MODEL + "/versions")
+async def list_versions(model: OneModel) -> Versions:
+    """What happened to a model, and which version is in use."""
+    store = model.store
+    current = store.current()
+    events = await asyncio.to_thread(store.history)
+    return Versions(version=current.number if current else None, kept=store.version_numbers(), events=events)
+
+
+@router.post(MODEL + "/undo", responses=changes)
+async def undo(model: OneModel) -> Changed:
+    """Go back to the version before the one in use."""
+    return _changed(await _change(model, lambda: manage.open_store(model.path).undo()))
+
+
+@router.post(MODEL + "/rename", responses=changes)
+async def rename(model: OneModel, body: Rename) -> Changed:
+    """Give a class another name."""
+    return _changed(await _change(model, lambda: manage.rename(model.path, body.old, body.new)))
+
+
+@router.post(MODEL + "/forget", responses=changes)
+async def forget(model: OneModel, body: Forget) -> Changed:
+    """Take a class out of the version in use, or out of all."""
+    return _changed(await _change(model, lambda: manage.forget(model.path, body.label, everywhere=body.everywhere)))
+
+
+@router.post(MODEL + "/unteach", responses=changes)
+async def unteach(model: OneModel, files: Annotated[list[UploadFile], File()]) -> Changed:
+    """Take photos, by content, out of memory, exemplars and statistics."""
+    uploads = await read_uploads(files, model.drafts.limits)
+
+    def take_back() -> tuple[Version, int]:
+        with tempfile.TemporaryDirectory(dir=model.work) as folder:
+            places = []
+            for number, upload in enumerate(uploads):
+                place = Path(folder, str(number))
+                place.write_bytes(upload.content)
+                places.append(place)
+            return manage.unteach(model.path, places)
+
+    version, images = await _change(model, take_back)
+    return _changed(version, images)
+
+
+async def _change(model: ServedModel, work: Callable[[], Result]) -> Result:
+    """Change a model while no lesson runs; answers come from the new version when this is done."""
+    model.lessons.check_idle()
+    result = await asyncio.to_thread(work)
+    await model.changed()
+    return result
+
+
+def _changed(version: Version, images: int | None = None) -> Changed:
+    return Changed(version=version.number, classes=version.info["classes"], images=images)
