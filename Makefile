@@ -12,7 +12,7 @@ demo: $(STAMP)
 app: $(STAMP)
 	$(BIN)/triphase serve $(or $(MODEL),my-model)
 
-test: check
+test: check tests/page/node_modules
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: $(STAMP)
@@ -29,6 +29,10 @@ bench: $(STAMP)
 bench-avalanche: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -r benchmarks/speed/requirements-avalanche.txt
 	$(BIN)/python benchmarks/speed/against_avalanche.py --data $(DATA)
+
+# The accessibility checker of the page's tests; without npm they are skipped.
+tests/page/node_modules: tests/page/package-lock.json
+	if command -v npm > /dev/null; then cd tests/page && npm ci --no-audit --no-fund --loglevel=error; fi
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,9 @@ from command import Answer, Call
 from lessons import World, make_world
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from browser import Visitor
     from triphase.bench.report.group import GroupedRuns
 
 StopAtSave = Callable[..., None]
@@ -91,3 +94,23 @@ def world(original: World, tmp_path: Path) -> World:
     """A copy that a test may change."""
     shutil.copytree(original.one.parent, tmp_path / "world")
     return World(*(tmp_path / "world" / name for name in ("one", "two", "test", "base")))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of the page."""
+    from browser import chromium
+
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[Visitor]:
+    """Somebody who opens the page in a window of their own; nothing may go wrong in its console."""
+    from browser import Visitor
+
+    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+        visitor = Visitor(context.new_page())
+        yield visitor
+        assert visitor.errors == []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-OPERATIONS = ("fsync", "replace", "unlink", "rmdir", "truncate", "mkdir")
+OPERATIONS = ("fsync", "replace", "unlink", "rmdir", "ftruncate", "mkdir")
 KILLED = 9
 
 
@@ -29,6 +31,27 @@ def die_at(n: int) -> None:
             return real(*args, **kwargs)
 
         setattr(os, name, counted)
+
+
+@contextmanager
+def interfering_at(n: int, do: Callable[[], Any]) -> Iterator[None]:
+    """Do something just before the n-th operation on the disk."""
+    operations = 0
+
+    def interfere(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal operations
+            operations += 1
+            if operations == n:
+                do()  # its own operations have higher numbers
+            return real(*args, **kwargs)
+
+        return counted
+
+    with ExitStack() as stack:
+        for name in OPERATIONS:
+            stack.enter_context(patch.object(os, name, interfere(getattr(os, name))))
+        yield
 
 
 def die_everywhere(folder: Path, do: Callable[[Path], Any], every: int = 1) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
-from triphase.server.api import ServeOptions
-from triphase.server.run import Address, Ready, prepare
+from triphase.server.options import ServeOptions
+from triphase.server.run import Address, prepare
 
 TOKEN = "a-token-that-is-long-enough"
 SMALL = {"backbone": "small_cnn", "image_size": 8, "memory": 120}
@@ -24,13 +24,15 @@ SMALL = {"backbone": "small_cnn", "image_size": 8, "memory": 120}
 class Served:
     """A running server and a client that has its token."""
 
-    ready: Ready
+    url: str
     client: httpx.Client
     model: str  # path of the interface to the model
+    token: str = TOKEN
 
     @property
-    def url(self) -> str:
-        return self.ready.url
+    def page(self) -> str:
+        """The address that a browser opens."""
+        return f"{self.url}/?token={self.token}"
 
     def get(self, path: str, status: int = 200, **more: Any) -> Any:
         return _checked(self.client.get(self.model + path, **more), status)
@@ -85,7 +87,7 @@ def serving(options: ServeOptions, address: Address | None = None, token: str | 
             while not ready.server.started:
                 assert thread.is_alive(), "the server did not start"
                 time.sleep(0.01)
-            yield Served(ready, client, f"/api/v1/models/{name}")
+            yield Served(ready.url, client, f"/api/v1/models/{name}", ready.token)
     finally:
         ready.stop()
         thread.join(60)

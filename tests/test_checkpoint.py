@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from state_helpers import assert_same, failing
 from triphase import state as files
 from triphase.checkpoint import Checkpoint
+from triphase.directory_lock import locked
 from triphase.errors import CannotWrite, CorruptState, LockLost, Mismatch
 from triphase.state import FORMAT
 
@@ -230,13 +231,13 @@ def test_killed_while_deleting_nothing_points_to_missing_files(
 def test_background_save_writes_the_moment_it_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, real = threading.Event(), files.save
+    gate, real = threading.Event(), files.to_bytes
 
-    def slow(path: Path, state: dict[str, Any]) -> None:
+    def slow(state: dict[str, Any]) -> bytes:
         assert gate.wait(10)
-        real(path, state)
+        return real(state)
 
-    monkeypatch.setattr(files, "save", slow)
+    monkeypatch.setattr(files, "to_bytes", slow)
     training, checkpoint = Training(), Checkpoint(tmp_path)
     training.go()
     expected = copy.deepcopy(training.state())
@@ -339,27 +340,16 @@ def test_deleted_checkpoint_is_gone_and_can_be_used_again(tmp_path: Path) -> Non
 
 
 def test_a_directory_that_is_no_longer_ours_is_not_written(tmp_path: Path) -> None:
-    ours = [True]
-
-    def check_lock() -> None:
-        if not ours[0]:
-            raise LockLost("taken away")
-
-    checkpoint, w = Checkpoint(tmp_path / "c", check_lock), torch.zeros(2)
-    checkpoint.save({"w": w})
-    before = {file.name: file.read_bytes() for file in (tmp_path / "c").iterdir()}
-    ours[0] = False
-    w.add_(1)
-    with pytest.raises(LockLost):
+    with locked(tmp_path / "run") as lock:
+        checkpoint, w = Checkpoint(tmp_path / "run" / "c", lock), torch.zeros(2)
         checkpoint.save({"w": w})
-    assert checkpoint.save({"w": w}, wait=False)
-    with pytest.raises(LockLost):
-        checkpoint.close()
-    assert {file.name: file.read_bytes() for file in (tmp_path / "c").iterdir()} == before
-
-
-def test_the_folder_around_it_is_not_made_again(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path / "gone" / "c")
-    with pytest.raises(CannotWrite, match="Cannot write .*gone/c"):
-        checkpoint.save({"a": 1})
-    assert not (tmp_path / "gone").exists()
+        before = {file.name: file.read_bytes() for file in (tmp_path / "run" / "c").iterdir()}
+        (tmp_path / "run").rename(tmp_path / "moved")
+        w.add_(1)
+        with pytest.raises(LockLost):
+            checkpoint.save({"w": w})
+        assert checkpoint.save({"w": w}, wait=False)
+        with pytest.raises(LockLost):
+            checkpoint.close()
+    assert {file.name: file.read_bytes() for file in (tmp_path / "moved" / "c").iterdir()} == before
+    assert not (tmp_path / "run").exists()

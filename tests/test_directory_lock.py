@@ -1,6 +1,7 @@
 """The lock of a directory: one writer, and a writer that died is not in the way."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ def test_a_second_writer_of_a_directory_is_refused_and_a_dead_one_is_not_in_the_
     )
     try:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        with pytest.raises(Busy, match="Another process is at work"), locked(tmp_path):
+        with pytest.raises(Busy, match=f"Process {holder.pid} on .* is at work"), locked(tmp_path):
             pass
     finally:
         holder.kill()
@@ -30,13 +31,16 @@ def test_a_second_writer_of_a_directory_is_refused_and_a_dead_one_is_not_in_the_
         assert (tmp_path / "LOCK").exists()
 
 
-@pytest.mark.parametrize("theft", ["removed", "replaced", "moved", "linked"])
+@pytest.mark.parametrize("theft", ["removed", "replaced", "moved", "linked", "copied by hard links"])
 def test_a_lock_knows_whether_it_is_still_held(tmp_path: Path, theft: str) -> None:
     directory = tmp_path / "d"
     with locked(directory) as lock:
         assert lock.is_held()
         if theft == "moved":
             directory.rename(tmp_path / "elsewhere")
+        elif theft == "copied by hard links":
+            directory.rename(tmp_path / "elsewhere")
+            shutil.copytree(tmp_path / "elsewhere", directory, copy_function=os.link)
         else:
             (directory / "LOCK").rename(tmp_path / "lock")
         if theft == "replaced":

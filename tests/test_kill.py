@@ -283,11 +283,11 @@ class _Mortal:
 
     def __init__(self, death: Death) -> None:
         self.death, self.left = death, death.n
-        self.real_replace, self.real_unlink = os.replace, Path.unlink
+        self.real_replace, self.real_unlink = os.replace, os.unlink
         patch.object(files, "open", self.open, create=True).start()  # the builtin, in that module alone
         patch.object(os, "replace", self.replace).start()
         patch.object(os, "fsync", self.fsync).start()
-        patch.object(Path, "unlink", lambda path, missing_ok=False: self.unlink(path, missing_ok)).start()
+        patch.object(os, "unlink", self.unlink).start()
 
     def due(self, deed: str, name: str = "") -> bool:
         self.left -= self.death.deed in (deed, "any") and self.death.name in name
@@ -297,10 +297,10 @@ class _Mortal:
         if self.due(deed, name):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def open(self, path: Path, mode: str = "r") -> IO[Any]:
+    def open(self, path: Path, mode: str = "r", **options: Any) -> IO[Any]:
         self.does("open", path.name)
-        file = open(path, mode)
-        if self.due("half", path.name):
+        file = open(path, mode, **options)
+        if mode == "wb" and self.due("half", path.name):  # LOCK is opened, and not written this way
             whole = file.write
             patch.object(file, "write", lambda blob: self.write_half(file, whole, blob)).start()
         return file
@@ -310,14 +310,14 @@ class _Mortal:
         file.flush()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def replace(self, source: Path, target: Path) -> None:
+    def replace(self, source: Path, target: Path, **folders: Any) -> None:
         self.does("replace", target.name)
-        self.real_replace(source, target)
+        self.real_replace(source, target, **folders)
         self.does("replaced", target.name)
 
-    def unlink(self, path: Path, missing_ok: bool) -> None:
-        self.does("unlink", path.name)
-        self.real_unlink(path, missing_ok)
+    def unlink(self, path: Path | str, **folder: Any) -> None:
+        self.does("unlink", Path(path).name)
+        self.real_unlink(path, **folder)
 
     def fsync(self, descriptor: int) -> None:
         self.does("fsync")  # and no more: only a power cut needs it, and it takes most of the time

@@ -30,7 +30,7 @@ def test_both_engines_compute_the_same_latents_and_features(name: str) -> None:
     model.freeze("llf")
     by_engine = []
     for chosen in ("torch", "onnx"):
-        context = Context(engine=chosen)  # type: ignore[arg-type]
+        context = Context(engine=chosen)
         z = encode(model, len(x), x.__getitem__, context=context)[:, 0].permute(0, 3, 1, 2)
         with torch.no_grad():
             by_engine.append((z, csf_features(model, z, context)))
@@ -95,7 +95,8 @@ def test_a_graph_that_computes_something_else_is_not_used(
 def test_a_block_that_cannot_be_exported_runs_in_torch() -> None:
     class Odd(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return torch.linalg.eigvals(x @ x.mT).real
+            values: Tensor = torch.linalg.eigvals(x @ x.mT).real
+            return values
 
     with pytest.warns(TriphaseWarning, match="ONNX Runtime cannot run this network"):
         form = frozen_form(Odd(), torch.rand(2, 4, 4), Context(engine="onnx"))

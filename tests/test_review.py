@@ -9,6 +9,7 @@ import pytest
 from lessons import World, content, done
 from triphase.app.confirmed_labels import ConfirmedLabels
 from triphase.app.review import Review
+from triphase.app.store.versions import Store
 from triphase.errors import BadData
 
 
@@ -42,6 +43,15 @@ def test_threads_get_the_same_answers(world: World) -> None:
     with ThreadPoolExecutor(4) as pool:
         reports = list(pool.map(lambda _: review.classes(), range(4)))
     assert all(report == reports[0] for report in reports)
+
+
+def test_a_version_that_was_rewritten_needs_another_review(world: World) -> None:
+    done("rename", world.base, "red", "rouge")
+    review = Review(world.base)
+    assert review.is_of(Store(world.base).version())
+    done("forget", world.base, "blue", "--everywhere")
+    assert review.version == Store(world.base).version().number and not review.is_of(Store(world.base).version())
+    assert Review(world.base, review).names == ("green", "rouge")
 
 
 def test_where_there_is_no_model_it_says_so(tmp_path: Path) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
-from lessons import World
-from serving import SMALL, serving
+from lessons import World, assert_same_state, done, paint
+from serving import SMALL, TOKEN, Served, serving
 from triphase.app.predictor import Predictor
-from triphase.server.api import ServeOptions
+from triphase.server.options import ServeOptions
 
 
 def test_the_first_lesson_makes_a_model_that_answers(world: World, tmp_path: Path) -> None:
@@ -53,3 +61,183 @@ def test_the_plan_of_a_lesson_says_what_is_new(world: World) -> None:
         assert plan["learn"] == {"red": 5, "yellow": 10}
         assert plan["new_classes"] == ["yellow"] and plan["known_already"] == 30
         assert served.get("/lessons")["lessons"] == []
+
+
+# --- stopping, refusing, failing ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos of a lesson that takes long enough to be interrupted."""
+    folder = tmp_path_factory.mktemp("long")
+    for colour in ("red", "green"):
+        paint(folder / colour, colour, range(120))
+    return folder
+
+
+LONG = {"backbone": "small_cnn", "image_size": 40, "memory": 400}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(long: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the lesson ends with if nobody interrupts it."""
+    model = tmp_path_factory.mktemp("uninterrupted") / "m"
+    with pytest.MonkeyPatch.context() as patch, serving(ServeOptions(model)) as served:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        served.draft(long)
+        assert served.lesson(options=LONG)["state"] == "done"
+    return model
+
+
+def wait_for_step(served: Served, number: int) -> None:
+    """Return when a lesson has begun to learn."""
+    with served.client.stream("GET", f"{served.model}/lessons/{number}/events", timeout=60) as events:
+        assert any(line == "event: step" for line in events.iter_lines())
+
+
+def test_a_lesson_is_stopped_and_goes_on_bit_for_bit(
+    long: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with serving(ServeOptions(tmp_path / "m")) as served:
+        served.draft(long)
+        number = served.post("/lessons", {"draft": "next", "options": LONG}, 202)["id"]
+        assert "is running" in served.post("/lessons", {"draft": "next"}, 409)["detail"]
+        assert "is running" in served.client.delete(f"{served.model}/lessons/{number}").json()["detail"]
+        wait_for_step(served, number)
+        assert served.post(f"/lessons/{number}/stop")["state"] == "stopped"
+        assert served.get("")["lesson"] is None and served.get("")["version"] is None
+        assert "nothing to stop" in served.post(f"/lessons/{number}/stop", status=409)["detail"]
+        served.post(f"/lessons/{number}/resume")
+        assert served.finished(number)["state"] == "done"
+        states = [event["data"]["state"] for event in served.events(number) if event["event"] == "state"]
+        assert states == ["running", "stopped", "running", "done"]
+        assert "is done" in served.post(f"/lessons/{number}/resume", status=422)["detail"]
+    assert_same_state(tmp_path / "m", uninterrupted)
+
+
+def test_changes_are_refused_while_a_lesson_runs_and_answers_are_not(long: Path, world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(long)
+        number = served.post("/lessons", {"draft": "next"}, 202)["id"]
+        changes: dict[str, Any] = {
+            "/undo": None,
+            "/rename": {"old": "red", "new": "pink"},
+            "/forget": {"label": "red"},
+        }
+        changes |= {"/move": {"photos": ["0" * 16], "label": "red"}, "/take-back": {"photos": ["0" * 16]}}
+        for path, body in changes.items():
+            assert f"Lesson {number} of base is running" in served.post(path, body, 409)["detail"]
+        assert served.upload("/unteach", [world.one / "red" / "1.png"], 409)["status"] == 409
+        answers = served.upload("/predict", sorted((world.test / "blue").iterdir()))
+        assert answers["version"] == 1 and len(answers["answers"]) == 5
+        served.post(f"/lessons/{number}/stop")
+
+
+def test_a_lesson_that_was_running_goes_on_after_the_server_ended(
+    long: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    model = tmp_path / "m"
+    with serving(ServeOptions(model)) as served:
+        served.draft(long)
+        number = served.post("/lessons", {"draft": "next", "options": LONG}, 202)["id"]
+        wait_for_step(served, number)
+    assert not (model / "CURRENT").exists()
+    with serving(ServeOptions(model)) as served:
+        assert served.finished(number)["state"] == "done"
+    assert_same_state(model, uninterrupted)
+
+
+def test_a_lesson_survives_kill_9_of_the_server(long: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    model, environment = tmp_path / "m", {**os.environ, "OMP_NUM_THREADS": "1"}
+    (tmp_path / "token").write_text(TOKEN)
+    command = [sys.executable, "-m", "triphase", "serve", str(model), "--port", "0", "--no-open"]
+    command += ["--token-file", str(tmp_path / "token")]
+
+    @contextmanager
+    def server() -> Iterator[tuple[subprocess.Popen[str], Served]]:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+            assert process.stdout is not None
+            url = process.stdout.readline().split()[1].partition("/?")[0]
+            headers = {"Authorization": f"Bearer {TOKEN}"}
+            transport = httpx.HTTPTransport(retries=5)
+            try:
+                with httpx.Client(base_url=url, headers=headers, timeout=60, transport=transport) as client:
+                    yield process, Served(url, client, "/api/v1/models/m")
+            finally:
+                process.kill()
+
+    with server() as (process, served):
+        served.draft(long)
+        number = served.post("/lessons", {"draft": "next", "options": LONG}, 202)["id"]
+        wait_for_step(served, number)
+        process.kill()
+        process.wait()
+    with server() as (process, served):
+        lesson = served.finished(number)
+        assert lesson["state"] == "done" and lesson["outcome"]["published"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM)
+    assert_same_state(model, uninterrupted)
+
+
+def test_a_refused_lesson_says_what_suffered_and_is_published_by_force(world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        for mine, others in (("red", "green"), ("green", "blue"), ("blue", "red")):
+            served.upload("/drafts/next/photos", sorted((world.one / mine).iterdir()), label=others)
+        lesson = served.lesson()
+        assert lesson["state"] == "failed" and "lie in other classes now" in lesson["error"]
+        assert len(list((world.base.parent / "base.serve").rglob("*.png"))) == 30
+        served.post(f"/lessons/{lesson['id']}/resume", {"force": True})
+        assert served.finished(lesson["id"])["state"] == "done"
+        assert not list((world.base.parent / "base.serve").rglob("*.png"))
+
+
+def test_the_photos_of_a_failed_lesson_go_back_into_the_draft(world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        served.upload("/drafts/next/photos", sorted((world.one / "red").iterdir())[:6], label="green")
+        lesson = served.lesson()
+        assert lesson["state"] == "failed"
+        path = f"{served.model}/lessons/{lesson['id']}"
+        assert served.client.delete(path, params={"to_draft": True}).status_code == 204
+        assert len(served.get("/drafts/next")["photos"]) == 6
+        assert served.client.get(path).status_code == 404
+
+
+def test_a_quick_lesson_is_in_use_before_it_is_done(world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(world.two)
+        lesson = served.lesson(quick=True)
+        events = served.events(lesson["id"])
+        kinds = [event["event"] for event in events]
+        assert kinds.index("taught_quick") < kinds.index("begin")
+        assert lesson["outcome"]["version"] == 3 and not served.get("")["pending"]
+
+
+def test_nothing_to_learn_is_no_failure(world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(world.one)
+        lesson = served.lesson()
+        assert lesson["state"] == "done" and not lesson["outcome"]["published"]
+        assert "have been taught before" in lesson["outcome"]["notes"][0]
+
+
+def test_a_lesson_needs_photos_and_options_that_agree(world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        assert "holds no photo" in served.post("/lessons", {"draft": "next"}, 404)["detail"]
+        assert "either draft or folder" in served.post("/lessons", {}, 400)["detail"]
+        served.draft(world.two)
+        wrong = {"draft": "next", "options": {"image_size": 99}}
+        assert "was made with image-size 8" in served.post("/lessons/plan", wrong, 422)["detail"]
+        assert "max_drop must be" in served.post("/lessons", {"draft": "next", "max_drop": 2}, 422)["detail"]
+        assert served.get("/lessons")["lessons"] == []
+
+
+def test_a_version_that_another_process_publishes_is_answered_from(world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        photo = world.test / "yellow" / "100.png"
+        assert served.upload("/predict", [photo])["version"] == 1
+        done("teach", world.base, world.two)
+        versions = (served.upload("/predict", [photo])["version"] for _ in range(100_000))
+        assert next(version for version in versions if version != 1) == 2

@@ -265,12 +265,18 @@ def test_links_are_followed_only_where_they_may_be(tmp_path: Path) -> None:
         files.read_file(tmp_path / "b", follow_links=False)
 
 
-def test_a_folder_that_is_gone_is_not_made_again_unless_wanted(tmp_path: Path) -> None:
-    with pytest.raises(CannotWrite, match="Cannot write .*gone/a"):
-        files.write(tmp_path / "gone" / "a", b"x", make_parents=False)
-    assert not (tmp_path / "gone").exists()
-    files.write(tmp_path / "gone" / "a", b"x")
-    assert (tmp_path / "gone" / "a").read_bytes() == b"x"
+def test_folders_that_lead_to_a_file_are_made(tmp_path: Path) -> None:
+    files.write(tmp_path / "new" / "a", b"x")
+    assert (tmp_path / "new" / "a").read_bytes() == b"x"
+
+
+def test_a_file_is_removed_if_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    files.remove(tmp_path / "a")
+    files.remove(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    with pytest.raises(CannotWrite, match="Cannot write"):
+        files.remove(tmp_path)
 
 
 def test_a_state_is_not_a_list(tmp_path: Path) -> None:

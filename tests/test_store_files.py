@@ -111,6 +111,24 @@ def test_lost_file_can_be_brought_back_even_after_somebody_tried_to_write(tmp_pa
     assert same(store.load()[0], model(2)) and same(store.load(1)[0], model(1))
 
 
+@pytest.mark.parametrize("name", ["head", "app", "inference_scores"])
+def test_a_part_file_of_another_version_is_found_even_if_it_fits(tmp_path: Path, name: str) -> None:
+    store = fill(tmp_path, 2)
+    one, two = (store.directory._part_file(store.version(n).parts[name].sha256) for n in (1, 2))
+    assert one != two and one.stat().st_size == two.stat().st_size
+    shutil.copy(one, two)
+    with pytest.raises(CorruptState, match=f"{two.name} is damaged"):
+        store.load(parts=(name,))
+    assert same(store.load(1)[0], model(1))
+
+
+def test_a_version_file_of_another_version_is_found(tmp_path: Path) -> None:
+    store = fill(tmp_path, 2)
+    shutil.copy(tmp_path / "versions" / "000001.json", tmp_path / "versions" / "000002.json")
+    with pytest.raises(CorruptState, match="000002.json is damaged .it is version 1"):
+        store.load()
+
+
 def test_version_cannot_point_out_of_the_directory(tmp_path: Path) -> None:
     """Even one whose checksum is right."""
     store = fill(tmp_path / "m", 1)

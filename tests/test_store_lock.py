@@ -4,16 +4,19 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from store_helpers import FORGOT, fill, info, model, same, taught, without_cat, without_name
+from faults import interfering_at
+from store_helpers import FORGOT, assert_tidy, fill, info, model, same, taught, without_cat, without_name
 from triphase.app.store.rewriting import rewrite
 from triphase.app.store.schema import LessonMark
 from triphase.app.store.versions import Store
 from triphase.checkpoint import Checkpoint
-from triphase.errors import BadData, Busy, LockLost, TriphaseError
+from triphase.errors import BadData, Busy, LockLost
+from triphase.state import State
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,6 +84,13 @@ def replace_by_a_copy(path: Path) -> None:
     path.with_name("copy").rename(path)
 
 
+def replace_by_hard_links(path: Path) -> None:
+    """As backup programs copy: even LOCK is the same file."""
+    shutil.copytree(path, path.with_name("copy"), copy_function=os.link)
+    move(path)
+    path.with_name("copy").rename(path)
+
+
 def remove_lock(path: Path) -> None:
     (path / "LOCK").unlink()
 
@@ -90,16 +100,29 @@ def replace_lock(path: Path) -> None:
     (path / "LOCK").touch()
 
 
-THEFTS: list[Callable[[Path], None]] = [move, shutil.rmtree, remove_lock, replace_lock, replace_by_a_copy]
+THEFTS: dict[str, Callable[[Path], object]] = {
+    "moved": move,
+    "deleted": shutil.rmtree,
+    "replaced by a copy": replace_by_a_copy,
+    "replaced by hard links": replace_by_hard_links,
+    "unlocked": remove_lock,
+    "locked by another": replace_lock,
+}
 WRITES: dict[str, Callable[[Store], object]] = {
     "publish": lambda store: store.publish(model(3), info(3), taught(3)),
     "undo": lambda store: store.undo(),
     "prune": lambda store: store.prune(1),
     "rewrite": lambda store: rewrite(store, without_cat, without_name, FORGOT),
     "discard work": lambda store: store.discard_work(),
-    "write lesson": lambda store: store.write_lesson(LessonMark(lesson="0" * 64, parent=2, threads=1)),
-    "save checkpoint": lambda store: Checkpoint(store.work / "state", store.check_lock).save({"a": 1}),
+    "write lesson": lambda store: store.directory.write_lesson(LessonMark(lesson="0" * 64, parent=2, threads=1)),
+    "save checkpoint": lambda store: save_checkpoint(store, {"a": 1}),
 }
+
+
+def save_checkpoint(store: Store, state: State) -> None:
+    checkpoint = Checkpoint(store.work / "state", store.directory.lock)
+    checkpoint.load()
+    checkpoint.save(state)
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
@@ -107,22 +130,67 @@ def everything(folder: Path) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("theft", THEFTS, ids=lambda theft: theft.__name__)
-def test_a_writer_that_lost_its_directory_writes_nothing(
-    tmp_path: Path, theft: Callable[[Path], None], write: str
-) -> None:
+@pytest.mark.parametrize("theft", THEFTS)
+def test_a_writer_that_lost_its_directory_writes_nothing(tmp_path: Path, theft: str, write: str) -> None:
     store = fill(tmp_path / "m", 2)
     (store.work / "state").mkdir(parents=True)
-    with store.lock():
-        theft(store.path)
+    with pytest.raises(LockLost), store.lock():
+        THEFTS[theft](store.path)
         before = everything(tmp_path)
-        with pytest.raises(TriphaseError) as refused:
+        try:
             WRITES[write](store)
-        store.remove_if_empty()
+        finally:
+            store.remove_if_empty()
     assert everything(tmp_path) == before
-    assert isinstance(refused.value, LockLost) or (theft, write) in {
-        (t, w) for t in (move, shutil.rmtree) for w in ("undo", "prune", "rewrite")
-    }, "these read the model before they write, and find none"
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two versions, and a lesson under way."""
+    store = fill(tmp_path_factory.mktemp("filled") / "m", 2)
+    with store.lock():
+        WRITES["write lesson"](store)
+        save_checkpoint(store, {"a": 0, "b": 1})
+    return store.path
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("theft", THEFTS)
+def test_a_directory_that_is_lost_between_a_check_and_a_write_is_noticed_after_it(
+    filled: Path, tmp_path: Path, theft: str, write: str
+) -> None:
+    """At every operation on the disk: what takes its place stays as it is, and the lost directory is whole."""
+    n, stolen, before = 0, True, everything(filled)
+    while stolen:
+        n, stolen = n + 1, False
+        store = Store(shutil.copytree(filled, tmp_path / str(n) / "m"))
+
+        def steal(path: Path = store.path) -> None:
+            nonlocal stolen, before
+            THEFTS[theft](path)
+            stolen, before = True, everything(path)
+
+        with suppress(LockLost), store.lock(), interfering_at(n, steal):
+            WRITES[write](store)
+            assert not stolen, f"nobody noticed at operation {n}"
+        moved = store.path.with_name("moved")
+        if stolen and "locked" not in theft:
+            assert everything(store.path) == before
+            assert store.path.exists() == ("replaced" in theft)
+        for whole in [moved] if moved.exists() else [store.path] if theft != "deleted" else []:
+            assert_whole(Store(whole))
+    assert n > 1
+
+
+def assert_whole(store: Store) -> None:
+    """All versions can be loaded, and so can the checkpoint; the next writer finds nothing amiss."""
+    with store.lock():
+        assert {store.load(number)[1].number for number in store.version_numbers()} >= {store.version().number}
+        assert store.history()[-1]["version"] == store.version().number
+        if store.directory.read_lesson() is not None:
+            assert Checkpoint(store.work / "state").load() in (None, {"a": 0, "b": 1}, {"a": 1})
+        store.publish(model(4), info(4), taught(4))
+    assert_tidy(store)
 
 
 def test_a_lost_lock_is_explained(tmp_path: Path) -> None:
@@ -144,8 +212,11 @@ def test_a_lock_that_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) ->
         store.undo()
 
 
-def test_what_was_refused_at_once_leaves_no_directory(tmp_path: Path) -> None:
+def test_what_was_refused_at_once_leaves_no_directory_and_says_why(tmp_path: Path) -> None:
     store = Store(tmp_path / "m")
-    with store.lock():
-        store.remove_if_empty()
+    with pytest.raises(BadData, match="no photos"), store.lock():
+        try:
+            raise BadData("no photos")
+        finally:
+            store.remove_if_empty()
     assert not store.path.exists()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from triphase import state as files
+from triphase.directory_lock import DirectoryLock
 from triphase.errors import CorruptState, Mismatch
 from triphase.state import FORMAT, State
 
@@ -24,10 +25,11 @@ class Checkpoint:
     kernels do not). The index names the part files and is replaced last: it is always complete.
     """
 
-    def __init__(self, directory: Path, check_lock: Callable[[], object] = lambda: None) -> None:
-        """`check_lock` is called before every write, and raises where the directory is no longer ours."""
+    def __init__(self, directory: Path, lock: DirectoryLock | None = None) -> None:
+        """`lock` is of a directory around this one, which may be moved or replaced at any time."""
         self.directory = directory
-        self._check_lock = check_lock
+        self._replace = files.write if lock is None else lock.write
+        self._remove = files.remove if lock is None else lock.remove
         self._index: dict[str, str] = {}
         self._written: dict[str, tuple[str, list[tuple[Tensor, int]]]] = {}
         self._serial = 0
@@ -108,21 +110,16 @@ class Checkpoint:
         written, self._written = self._written, {}  # forgotten if this fails: all is written next time
         index = {name: file for name, file in self._index.items() if name not in gone}
         serial = self._serial + 1
-        self._check_lock()
-        files.make_directory(self.directory, parents=False)
         for name, part in changed.items():
             index[name] = f"{name}-{serial}.safetensors"
-            self._replace(index[name], files.to_bytes({"part": part}))
+            self._replace(self.directory / index[name], files.to_bytes({"part": part}))
         head = {"format": FORMAT, "crc": files.crc32(json.dumps([serial, index]), {})}
-        self._replace("index.json", json.dumps({**head, "serial": serial, "parts": index}, indent=1).encode())
+        content = {**head, "serial": serial, "parts": index}
+        self._replace(self.directory / "index.json", json.dumps(content, indent=1).encode())
         self._index, self._serial, self._written = index, serial, written
         for file in self.directory.iterdir():
             if file.name not in {"index.json", *index.values()}:
-                file.unlink(missing_ok=True)
-
-    def _replace(self, name: str, blob: bytes) -> None:
-        self._check_lock()
-        files.write(self.directory / name, blob, make_parents=False)
+                self._remove(file)
 
 
 def _snapshot(value: Any) -> Any:

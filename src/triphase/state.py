@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import safetensors.torch
 import torch
@@ -87,24 +87,45 @@ def read_file(path: Path, *, follow_links: bool = True) -> bytes:
         return file.read()
 
 
-def write(path: Path, blob: bytes, *, make_parents: bool = True) -> None:
-    """Replace a file in one instant: whoever reads it sees the old bytes or the new ones, nothing between.
+def write(path: Path, blob: bytes) -> None:
+    """Replace a file in one instant, and make the folders that lead to it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, blob)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
-    Without `make_parents` the folder must be there: one that was moved away is not made anew.
+
+def replace_file(path: Path, blob: bytes, folder: int | None = None) -> None:
+    """Replace a file: whoever reads it sees the old bytes or the new ones, nothing between; OSError if refused.
+
+    `folder` is the descriptor of the folder that a relative path starts from.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        if make_parents:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
+        with open_at(temporary, "wb", folder) as file:
             file.write(blob)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_directory(path.parent)
-    except OSError as error:
+        os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
         with suppress(OSError):  # whatever kept us from writing may keep us from removing, too
-            temporary.unlink()
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    _sync_directory(path.parent, folder)
+
+
+def open_at(path: Path, mode: str, folder: int | None) -> IO[bytes]:
+    """Open a binary file whose path, if relative, starts from a folder's descriptor."""
+    file: IO[bytes] = open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o666, dir_fd=folder))
+    return file
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
         raise cannot_write(path, error) from error
 
 
@@ -137,10 +158,10 @@ def cannot_write(path: Path, error: OSError) -> CannotWrite:
     return CannotWrite(f"Cannot write {path}: {error.strerror or error}; {remedy}. Nothing was lost.")
 
 
-def make_directory(path: Path, *, parents: bool = True) -> None:
+def make_directory(path: Path) -> None:
     """Create a directory, with those around it, where there is none."""
     try:
-        path.mkdir(parents=parents, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
 
@@ -195,10 +216,10 @@ def check_format(path: Path, found: int) -> None:
         )
 
 
-def _sync_directory(path: Path) -> None:
+def _sync_directory(path: Path, folder: int | None) -> None:
     if sys.platform == "win32":
         return  # directories cannot be opened there
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
         os.fsync(descriptor)
     finally:

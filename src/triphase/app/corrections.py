@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from triphase.app import removal
+from triphase.app import removal, thumbnails
 from triphase.app.class_names import normalized
 from triphase.app.manage import changing, info_without_accuracy
 from triphase.app.model import Model, no_such_class
@@ -31,6 +31,7 @@ def take_back(path: Path, ids: Sequence[int]) -> tuple[Version, int]:
         if not model.names:
             raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
         info = info_without_accuracy(version.info, model)
+        thumbnails.remove(store, taught)
         store.discard_work()
         return store.publish(version_state(model), info, {"event": "untaught", "images": len(taught)}), len(taught)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from triphase.app import near_duplicates
 from triphase.app.calibration import fit_temperature
 from triphase.app.taught_index import TaughtIndex
+from triphase.learners.frozen import without
 from triphase.learners.protocol import ClosedForm
 
 FOLDS = 10  # parts that are left out in turn
@@ -67,8 +68,8 @@ def leave_out(index: TaughtIndex, closed: ClosedForm | None, folds: int = FOLDS)
 def suspects(index: TaughtIndex, left_out: LeftOut, confirmed: Mapping[int, str] | None = None) -> list[Suspect]:
     """Photos that look like another class than their own, the most probable mistakes first.
 
-    Ranked by how much more probable the other class is. `confirmed` are ids whose class a person has called right:
-    they are listed again only if they have another class now.
+    Ranked by how many times more probable the other class is. `confirmed` are ids and the class that a person has
+    called right: they are listed again only if they have another class now.
     """
     found = []
     answers = left_out.answers
@@ -77,7 +78,7 @@ def suspects(index: TaughtIndex, left_out: LeftOut, confirmed: Mapping[int, str]
         label, answer = int(left_out.labels[i]), int(answers[i])
         if confirmed is None or confirmed.get(id_) != index.names[label]:
             found.append(Suspect(id_, index.names[label], index.names[answer], float(p[answer]), float(p[label])))
-    return sorted(found, key=lambda s: (s.own - s.sure, s.id))
+    return sorted(found, key=lambda s: (s.own / s.sure, s.id))
 
 
 def _folds(index: TaughtIndex, closed: ClosedForm, n: int) -> Iterator[tuple[Tensor, ClosedForm]]:
@@ -87,7 +88,7 @@ def _folds(index: TaughtIndex, closed: ClosedForm, n: int) -> Iterator[tuple[Ten
     for k in range(n):
         rows = (~index.held_out & (fold == k)).nonzero().view(-1)
         if len(rows):
-            yield rows, closed.without(index.features[rows].float(), index.labels[rows])
+            yield rows, without(closed, index.features[rows].float(), index.labels[rows])
 
 
 def _fold_of(index: TaughtIndex, n: int) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from triphase.app.model import Model
 from triphase.data.feature_cache import latents
 from triphase.data.images import Images
+from triphase.learners.frozen import without
 from triphase.learners.protocol import ClosedForm
 
 MIN_PHOTOS = 10  # of a class, from which its labels can be doubted
@@ -64,4 +65,4 @@ def _folds(closed: ClosedForm, f: Tensor, y: Tensor, scored: Tensor, n: int) -> 
         fold[y == label] = torch.arange(int((y == label).sum())) % n
     for k in fold[scored].unique().tolist():
         rows = scored & (fold == k)
-        yield rows, closed.without(f[rows], y[rows])
+        yield rows, without(closed, f[rows], y[rows])

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from triphase.app import removal
+from triphase.app import removal, thumbnails
 from triphase.app.class_names import class_name, normalized
 from triphase.app.model import Model, no_such_class
 from triphase.app.predictor import Predictor
@@ -132,6 +132,8 @@ def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
             raise InvalidValue(f"{name} is the only class: to forget everything, delete {path}.")
         if everywhere:
             return _forget_everywhere(store, name)
+        label = model.names.index(name)
+        thumbnails.remove(store, [id_ for id_, own in model.taught.items() if own == label])
         removal.forget(model, name)
         store.discard_work()  # an interrupted lesson holds it, too, and could not be continued
         return store.publish(version_state(model), info_without_accuracy(version.info, model), {"event": "forgot"})
@@ -153,6 +155,7 @@ def unteach(
         if not model.names:
             raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
         info = info_without_accuracy(version.info, model)
+        thumbnails.remove(store, ids.tolist())
         store.discard_work()
         return store.publish(version_state(model), info, {"event": "untaught", "images": count}), count
 
@@ -194,6 +197,8 @@ def _forget_everywhere(store: Store, name: str) -> Version:
 
     if len(gone(store.version())) == len(store.version().identities):
         raise InvalidValue(f"{name} is the only class: to forget everything, delete {store.path}.")
+    for version in versions:
+        thumbnails.remove(store, thumbnails.photos_of(store, version, gone(version)))
     version = rewrite(store, without, scrubbed, {"event": "forgot"}, forgotten_names=names)
     _check_forgotten(store, ids, names)
     return version

@@ -15,6 +15,7 @@ from triphase.app.held_out_report import HeldOut
 from triphase.app.label_check import FOLDS, LeftOut, Suspect, leave_out, suspects
 from triphase.app.manage import open_store
 from triphase.app.model import Model
+from triphase.app.store.schema import Version
 from triphase.app.taught_index import TaughtIndex
 
 
@@ -29,7 +30,7 @@ class Review:
         """Of the version in use of a model directory; `before` is the review of another version of this model."""
         state, version = open_store(path).load()
         model = Model.from_state(state)
-        self.version = version.number
+        self.version, self._document = version.number, version
         self.names = tuple(model.names)
         self.identities = {name: identity.id for name, identity in version.identities.items()}
         self.taught = dict(model.taught)  # id -> label
@@ -38,6 +39,10 @@ class Review:
         self._closed_form = model.learner.closed_form
         self._counts = [counts["taught"] for counts in model.counts()]
         self._lock = threading.Lock()
+
+    def is_of(self, version: Version) -> bool:
+        """Whether this is the review of that version as it is now: `forget --everywhere` rewrites versions."""
+        return self._document == version
 
     def suspects(self, confirmed: ConfirmedLabels | None = None) -> list[Suspect]:
         """Taught photos whose label is probably wrong, the most probable mistakes first."""

@@ -48,7 +48,7 @@ def teach(
     store, new = Store(path), not path.exists()
     with store.lock(), _no_empty_folder(store, new), context.reuse_latents():
         plan = plan_lesson(store, photos, options, settings, watch, context)
-        if len(plan.photos) == 0:
+        if not plan.counts:
             return report_nothing(store, plan, settings, started)
         model, notes = plan.model, [*plan.photos.remarks, *_unlearn_corrected(plan, watch)]
         baseline = Baseline.of(model)

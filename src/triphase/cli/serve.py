@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from triphase.app.options import parse_memory
 from triphase.errors import BadData
 
 NEEDED = ("fastapi", "uvicorn", "multipart", "prometheus_client")
@@ -26,11 +27,29 @@ def serve(
     photos: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Allow lessons from folders in this one.")
     ] = None,
+    watch: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Answer photos that appear in this folder.")
+    ] = None,
+    label_studio: Annotated[
+        str | None, typer.Option(metavar="URL", help="Be an ML backend of this Label Studio.")
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="Take the token from a file, in place of making one.")
     ] = None,
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Answer for this host name, too; may be repeated.")
+    ] = None,
+    thumbnails: Annotated[
+        bool,
+        typer.Option("--thumbnails/--no-thumbnails", help="Keep small pictures of taught photos in the model."),
+    ] = True,
+    keep_unsure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Keep photos that answers are unsure of, as in 200MB.",
+            show_default="0, with --watch 200MB",
+        ),
     ] = None,
     certfile: Annotated[Path | None, typer.Option(help="Certificate for TLS, with --keyfile.")] = None,
     keyfile: Annotated[Path | None, typer.Option(help="Key for TLS, with --certfile.")] = None,
@@ -41,9 +60,16 @@ def serve(
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise BadData(f"serve needs {', '.join(missing)}; install them with: pip install 'triphase[app]'")
-    from triphase.server.api import ServeOptions
+    from triphase.server.options import ServeOptions
     from triphase.server.run import Address, serve
 
     address = Address(host, port, tuple(allow_host or ()), certfile, keyfile)
     token = None if token_file is None else token_file.read_text(encoding="utf-8")
-    serve(ServeOptions(model, models, photos), address, token, open_page=open_page)
+    kept = _bytes(keep_unsure if keep_unsure is not None else "200MB" if watch else "0")
+    options = ServeOptions(model, models, photos, watch, label_studio, thumbnails, kept)
+    serve(options, address, token, open_page=open_page)
+
+
+def _bytes(text: str) -> int:
+    """A number of bytes, as in 200MB; 0 is none."""
+    return 0 if text.strip() == "0" else parse_memory(text)[0]

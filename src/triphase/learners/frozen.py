@@ -5,6 +5,8 @@ They do not score by the network's head, so it may have a bias.
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -15,7 +17,7 @@ from triphase.data.feature_cache import csf_features, features, latents
 from triphase.data.images import Images
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.protocol import Tick
+from triphase.learners.protocol import ClosedForm, Tick
 from triphase.learners.training import TrainingLoop, eval_mode, set_trainable, sgd_step
 from triphase.models import SplitClassifier
 
@@ -49,6 +51,13 @@ def extract_features(model: SplitClassifier, images: Images, context: Context) -
     """(n, D): csf(llf(x)) of images without augmentation."""
     with eval_mode(model):
         return features(model, latents(model, images, context=context).unsqueeze(1), context)[:, 0]
+
+
+def without(closed_form: ClosedForm, f: Tensor, y: Tensor) -> ClosedForm:
+    """A copy of a closed form that has not counted these features (n, D) of classes y."""
+    other = copy.copy(closed_form)  # `remove` replaces its tensors
+    other.remove(f, y)
+    return other
 
 
 def latent_features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:

@@ -87,10 +87,7 @@ class ClosedForm(Protocol):
         """Count features (n, D) of classes y."""
 
     def remove(self, f: Tensor, y: Tensor) -> None:
-        """Take features (n, D) of classes y out of the statistics again."""
-
-    def without(self, f: Tensor, y: Tensor) -> ClosedForm:
-        """A copy that has not counted these features."""
+        """Take features (n, D) of classes y out of the statistics again; tensors are replaced, never changed."""
 
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one."""

@@ -104,12 +104,6 @@ class SLDA:
         """Take features (n, D) of classes y out of the sums again."""
         self._count(f, y, -1.0)
 
-    def without(self, f: Tensor, y: Tensor) -> SLDA:
-        """A copy that has not counted these features."""
-        other = copy.copy(self)  # sums are replaced, never changed in place
-        other.remove(f, y)
-        return other
-
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one. Its images stay in the covariance until `reestimate`."""
         self.model.drop_class(label)

@@ -13,12 +13,13 @@ from threading import Lock
 import torch
 from torch import Tensor
 
+from triphase.app.grouping import doubts
+from triphase.app.photo_keys import photo_key
 from triphase.app.predictor import PARTS, UNKNOWN, Predictor
 from triphase.app.store.versions import Store
 from triphase.data.decoding import decode_bytes
 from triphase.data.sources.files import content_id
 from triphase.errors import BadData, CorruptState, TriphaseError
-from triphase.server import photo_ids
 from triphase.server.schemas import PhotoAnswer, Probability
 
 Stamp = tuple[int, int, int]
@@ -30,6 +31,16 @@ class Upload:
 
     name: str
     content: bytes
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer, and by what the photo can be compared with others, if that was asked for."""
+
+    answer: PhotoAnswer
+    id: int = 0
+    doubt: float = 0.0  # from 0, sure, to 2, like nothing that was taught
+    features: Tensor | None = None  # (D,)
 
 
 @dataclass(frozen=True)
@@ -76,26 +87,35 @@ class Answering:
         """Read the version in use, if it is another one; afterwards answers come from it."""
         await asyncio.to_thread(self._load)
 
-    async def answer(self, uploads: Sequence[Upload], top: int) -> tuple[int, list[PhotoAnswer]]:
+    async def answer(
+        self, uploads: Sequence[Upload], top: int = 1, *, features: bool = False
+    ) -> tuple[int, list[Said]]:
         """The version that answers, and what it says about each photo."""
         loaded = await self.current()
         loop, n = asyncio.get_running_loop(), loaded.predictor.chunk
-        chunks = [uploads[start : start + n] for start in range(0, len(uploads), n)]
-        work = [loop.run_in_executor(self._pool, self._answer, loaded.predictor, chunk, top) for chunk in chunks]
-        return loaded.version, [answer for part in await asyncio.gather(*work) for answer in part]
+        work = [
+            loop.run_in_executor(
+                self._pool, self._answer, loaded.predictor, uploads[start : start + n], top, features
+            )
+            for start in range(0, len(uploads), n)
+        ]
+        return loaded.version, [said for part in await asyncio.gather(*work) for said in part]
 
-    def _answer(self, predictor: Predictor, uploads: Sequence[Upload], top: int) -> list[PhotoAnswer]:
+    def _answer(self, predictor: Predictor, uploads: Sequence[Upload], top: int, features: bool) -> list[Said]:
         pictures = [self._decode(upload, predictor.size) for upload in uploads]
         pixels = [picture for picture in pictures if isinstance(picture, Tensor)]
-        said = iter(_answers(predictor, torch.stack(pixels), top) if pixels else ())
-        answers = []
+        answers = iter(_answers(predictor, torch.stack(pixels), top) if pixels else ())
+        seen = iter(predictor.features(torch.stack(pixels)) if pixels and features else ())
+        found = []
         for upload, picture in zip(uploads, pictures, strict=True):
             if isinstance(picture, str):
-                answers.append(PhotoAnswer(name=upload.name, error=picture))
-            else:
-                about = {"name": upload.name, "id": photo_ids.to_text(content_id(upload.content))}
-                answers.append(next(said).model_copy(update=about))
-        return answers
+                found.append(Said(PhotoAnswer(name=upload.name, error=picture)))
+                continue
+            id_ = content_id(upload.content)
+            answer, doubt = next(answers)
+            answer = answer.model_copy(update={"name": upload.name, "id": photo_key(id_)})
+            found.append(Said(answer, id_, doubt, next(seen, None)))
+        return found
 
     def _decode(self, upload: Upload, size: int) -> Tensor | str:
         try:
@@ -127,17 +147,16 @@ class Answering:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _answers(predictor: Predictor, pixels: Tensor, top: int) -> list[PhotoAnswer]:
+def _answers(predictor: Predictor, pixels: Tensor, top: int) -> list[tuple[PhotoAnswer, float]]:
+    """What the model says about pictures, and how doubtful that is."""
     probabilities, known = predictor(pixels)
     best = probabilities.topk(min(top, len(predictor.names)))
-    rows = zip(best.indices.tolist(), best.values.tolist(), known.tolist(), strict=True)
+    columns = best.indices.tolist(), best.values.tolist(), known.tolist(), doubts(probabilities, known).tolist()
     answers = []
-    for labels, values, ok in rows:
+    for labels, values, ok, doubt in zip(*columns, strict=True):
         name = predictor.names[labels[0]]
         likely = [Probability(label=predictor.names[c], probability=p) for c, p in zip(labels, values, strict=True)]
-        answers.append(
-            PhotoAnswer(
-                name="", label=name if ok else UNKNOWN, known=ok, best=name, probability=values[0], top=likely
-            )
-        )
+        label = name if ok else UNKNOWN
+        answer = PhotoAnswer(name="", label=label, known=ok, best=name, probability=values[0], top=likely)
+        answers.append((answer, doubt))
     return answers

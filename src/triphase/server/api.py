@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,26 +13,30 @@ from starlette.types import ASGIApp
 
 from triphase import __version__
 from triphase.server import docs_page, page, problems
+from triphase.server.label_studio import LabelStudio
 from triphase.server.limits import Limits
 from triphase.server.metrics import Metrics
 from triphase.server.models import Models
-from triphase.server.routes import drafts, health, lessons, models, predict
+from triphase.server.options import ServeOptions
+from triphase.server.routes import (
+    drafts,
+    export,
+    health,
+    inbox,
+    label_studio,
+    lessons,
+    models,
+    predict,
+    review,
+    watched,
+)
 from triphase.server.schemas import Problem
 from triphase.server.security import Access, Guard
+from triphase.server.watch import Watcher
 
 DESCRIPTION = (
     "Teach an image classifier, ask it, and take back what it was taught. Errors are problem documents (RFC 9457)."
 )
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """What is served, and what beyond answers is allowed."""
-
-    model: Path | None = None
-    models: Path | None = None
-    photos: Path | None = None  # lessons may be made from folders below it
-    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Application:
 
     asgi: ASGIApp
     app: FastAPI
+    limits: Limits
 
     def close(self) -> None:
         """Let streams of events end, so that the server can."""
@@ -49,12 +54,21 @@ class Application:
 
 def create_app(options: ServeOptions, access: Access) -> Application:
     """The application for some models."""
-    served = Models(options.model, options.models, options.limits)
+    studio = None if options.label_studio is None else LabelStudio(options.label_studio)
+    served = Models(options)
+    try:
+        watcher = None if options.watch is None else Watcher(options.watch, served.only())
+    except BaseException:
+        served.release()
+        raise
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await served.start()
+        watching = None if watcher is None else asyncio.create_task(watcher.run())
         yield
+        if watching is not None:
+            watching.cancel()
         await served.close()
 
     app = FastAPI(
@@ -69,13 +83,28 @@ def create_app(options: ServeOptions, access: Access) -> Application:
     )
     metrics = Metrics(served)
     app.state.models, app.state.photos, app.state.metrics = served, options.photos, metrics
-    app.state.closing = False
-    for part in (models, predict, drafts, lessons, health, docs_page, page):
+    app.state.closing, app.state.watcher = False, watcher
+    app.state.label_studio = studio
+    for part in (
+        models,
+        predict,
+        drafts,
+        lessons,
+        review,
+        inbox,
+        watched,
+        export,
+        label_studio,
+        health,
+        docs_page,
+        page,
+    ):
         app.include_router(part.router)
     problems.install(app)
     _describe_problems(app)
-    guarded = Guard(metrics.measured(app), access, options.limits, public={"/healthz", *page.paths()})
-    return Application(guarded, app)
+    public = {"/healthz", *page.paths()}
+    guarded = Guard(metrics.measured(app), access, options.limits, public, basic=label_studio.PATHS)
+    return Application(guarded, app, options.limits)
 
 
 def _describe_problems(app: FastAPI) -> None:

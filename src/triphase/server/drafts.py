@@ -12,16 +12,15 @@ from threading import Lock
 from typing import NamedTuple
 
 from triphase.app.class_names import class_name
+from triphase.app.photo_keys import photo_id, photo_key
+from triphase.app.thumbnails import SIDE
 from triphase.data.decoding import decode_bytes, image_suffixes
 from triphase.data.sources.files import content_id
 from triphase.errors import InvalidValue
-from triphase.server import photo_ids
 from triphase.server.limits import Limits
 from triphase.server.problems import NotFound
 from triphase.server.schemas import DRAFT_NAME, Draft, DraftPhoto, DraftSummary
 from triphase.state import cannot_write, make_directory
-
-THUMBNAIL = 128  # pixels
 
 
 class Added(NamedTuple):
@@ -65,8 +64,8 @@ class Drafts:
     def add(self, draft: str, label: str, name: str, content: bytes) -> Added:
         """Put a photo that can be read into a class of a draft."""
         label, folder = class_name(label), self.folder(draft)
-        decode_bytes(content, name, (THUMBNAIL,), max_pixels=self.limits.pixels)
-        photo, suffix = photo_ids.to_text(content_id(content)), Path(name).suffix.lower()
+        decode_bytes(content, name, (SIDE,), max_pixels=self.limits.pixels)
+        photo, suffix = photo_key(content_id(content)), Path(name).suffix.lower()
         file = folder / label / (photo + (suffix if suffix in image_suffixes() else ""))
         with self._lock:
             before = self._find(draft, photo)
@@ -120,7 +119,7 @@ class Drafts:
         return self.limits.draft_bytes - sum(_sizes(place))
 
     def _find(self, draft: str, photo: str) -> Path | None:
-        pattern = f"*/{photo_ids.to_text(photo_ids.from_text(photo))}*"
+        pattern = f"*/{photo_key(photo_id(photo))}*"
         return next(iter(self.folder(draft).glob(pattern)), None)
 
     def _find_all(self, draft: str, photos: Sequence[str]) -> list[Path]:

@@ -14,6 +14,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,9 +23,14 @@ import torch
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.plan import LessonSettings
 from triphase.app.teach import dry_run, teach
-from triphase.errors import TriphaseError, TriphaseWarning
+from triphase.app.thumbnails import Thumbnails, thumbnail
+from triphase.app.thumbnails import add as add_thumbnails
+from triphase.data.sources.files import file_id
+from triphase.data.sources.folder import class_folders
+from triphase.errors import BadData, TriphaseError, TriphaseWarning
 
 NICENESS = 10  # answers go first
+MAX_THUMBNAILS = 20_000  # of one lesson
 Event = dict[str, Any]
 
 
@@ -59,7 +65,21 @@ def _run(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
     if threads is not None:  # with others, the interrupted lesson would end with another model
         torch.set_num_threads(threads)
     outcome = teach(model, photos, options, settings, watch=_Progress(report))
+    if request["thumbnails"] and outcome.refusal is None:
+        _add_thumbnails(model, photos)
     return {"event": "outcome", "outcome": outcome.to_json(), "refusal": outcome.refusal}
+
+
+def _add_thumbnails(model: Path, photos: Path) -> None:
+    """Keep thumbnails of the photos of a lesson that have none yet."""
+    known, found = Thumbnails.open(model).pictures, {}
+    files = [file for folder in class_folders(photos) for file in folder.images]
+    for file in files[:MAX_THUMBNAILS]:
+        with suppress(BadData):  # the lesson was told to skip it
+            if (id_ := file_id(file)) not in known:
+                found[id_] = thumbnail(file)
+    if found:
+        add_thumbnails(model, found)
 
 
 class _Progress:

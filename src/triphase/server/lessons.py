@@ -31,10 +31,16 @@ class Lessons:
     """Begins, follows, stops and remembers lessons."""
 
     def __init__(
-        self, model: Path, root: Path, drafts: Drafts, published: Callable[[Path], Awaitable[None]]
+        self,
+        model: Path,
+        root: Path,
+        drafts: Drafts,
+        published: Callable[[], Awaitable[None]],
+        *,
+        thumbnails: bool = True,
     ) -> None:
-        """`published` is called with the folder of photos when a version came into use, before anybody is told."""
-        self.model, self.drafts, self._published = model, drafts, published
+        """`published` is called when a version came into use, before anybody is told."""
+        self.model, self.drafts, self._published, self._thumbnails = model, drafts, published, thumbnails
         self.records = LessonRecords(root)
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
@@ -167,7 +173,9 @@ class Lessons:
             *CHILD, stdin=pipe, stdout=pipe, limit=LINE, start_new_session=True
         )
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"model": str(self.model), **request}).encode() + b"\n")
+        process.stdin.write(
+            json.dumps({"model": str(self.model), "thumbnails": self._thumbnails, **request}).encode() + b"\n"
+        )
         return process
 
     async def _follow(self, process: asyncio.subprocess.Process, record: Record) -> None:
@@ -178,7 +186,7 @@ class Lessons:
             while line := await process.stdout.readline():
                 event = json.loads(line)
                 if event["event"] == "taught_quick":
-                    await self._published(self.records.photos(record))
+                    await self._published()
                 if event["event"] in NEWS:
                     log.append(event.pop("event"), event)
                 else:
@@ -197,7 +205,7 @@ class Lessons:
             self._correct(record, outcome)
             state = "refused" if last["refusal"] else "done"
             lesson = lesson.model_copy(update={"state": state, "outcome": outcome, "error": last["refusal"]})
-            await self._published(self.records.photos(record))
+            await self._published()
         elif last["event"] == "error":
             lesson = lesson.model_copy(update={"state": "failed", "error": last["sentence"]})
         else:

@@ -1,107 +1,26 @@
-"""The models that a server serves, and what it keeps beside each of them."""
+"""The models that a server serves."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from triphase.app.class_names import class_name
-from triphase.app.held_out_accuracy import held_out_accuracy
-from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.directory_lock import locked
 from triphase.errors import BadData, InvalidValue
-from triphase.server.answering import Answering, answer_pool
-from triphase.server.drafts import Drafts
-from triphase.server.lessons import Lessons
-from triphase.server.limits import Limits
+from triphase.server.answering import answer_pool
+from triphase.server.options import ServeOptions
 from triphase.server.problems import NotFound
-from triphase.server.schemas import Accuracy, ClassDescription, MemoryUse, ModelDescription, ModelSummary
-
-BESIDE = ".serve"  # what a folder beside a model ends with that only the server writes
-
-
-class ServedModel:
-    """One model: its answers, its lessons, and photos for the next one."""
-
-    def __init__(self, path: Path, pool: ThreadPoolExecutor, limits: Limits) -> None:
-        self.path, self.name, self.pool = path, path.name, pool
-        self.store = Store(path)
-        self.work = path.with_name(path.name + BESIDE)
-        self.answering = Answering(path, pool, limits.pixels)
-        self.drafts = Drafts(self.work / "drafts", limits)
-        self.lessons = Lessons(path, self.work / "lessons", self.drafts, self._came_into_use)
-        self._accuracies: tuple[int, Accuracy | None, list[Accuracy | None]] | None = None
-
-    async def changed(self) -> None:
-        """Answer from the version that came into use."""
-        await self.answering.refresh()
-
-    async def _came_into_use(self, photos: Path) -> None:
-        await self.changed()
-
-    def summary(self) -> ModelSummary:
-        """The model in a list."""
-        version = self.store.current()
-        return ModelSummary(
-            name=self.name,
-            version=version.number if version else None,
-            classes=len(version.info["classes"]) if version else 0,
-            lesson=self.lessons.running,
-        )
-
-    def description(self) -> ModelDescription:
-        """What the model is and knows."""
-        version = self.store.current()
-        info = version.info if version else {}
-        accuracy, _ = self._measured(version)
-        current = self.store.directory.read_current()
-        return ModelDescription(
-            name=self.name,
-            version=version.number if version else None,
-            created=version.created if version else None,
-            lessons=info.get("lessons", 0),
-            taught=info.get("taught", 0),
-            classes=self.classes(),
-            accuracy=accuracy,
-            backbone=info.get("backbone"),
-            image_size=info.get("image_size"),
-            learner=info.get("learner"),
-            replay=info.get("replay"),
-            memory=MemoryUse(**info["memory"]) if info else None,
-            unknown=info.get("unknown", False),
-            pending=bool(current and current.event and current.event["event"] == "taught_quick"),
-            lesson=self.lessons.running,
-            bytes=_bytes(self.path),
-        )
-
-    def classes(self) -> list[ClassDescription]:
-        """The classes in order of arrival."""
-        version = self.store.current()
-        if version is None:
-            return []
-        rows = zip(version.info["classes"], version.info["counts"], self._measured(version)[1], strict=True)
-        return [ClassDescription(name=name, accuracy=accuracy, **counts) for name, counts, accuracy in rows]
-
-    def _measured(self, version: Version | None) -> tuple[Accuracy | None, list[Accuracy | None]]:
-        """Accuracy on held-out photos, overall and per class; computed once for each version."""
-        if version is None:
-            return None, []
-        if self._accuracies is None or self._accuracies[0] != version.number:
-            overall, per_class = held_out_accuracy(self.store, version.number)
-            of = [None if a is None else Accuracy(**asdict(a)) for a in (overall, *per_class)]
-            self._accuracies = version.number, of[0], of[1:]
-        return self._accuracies[1:]
+from triphase.server.served_model import BESIDE, ServedModel
 
 
 class Models:
     """One model, or all those in a directory."""
 
-    def __init__(self, model: Path | None, folder: Path | None, limits: Limits) -> None:
+    def __init__(self, options: ServeOptions) -> None:
+        model, folder = options.model, options.models
         if (model is None) == (folder is None):
             raise InvalidValue("Give either a model, or a folder of models with --models DIR.")
         if folder is not None and not folder.is_dir():
@@ -110,11 +29,15 @@ class Models:
         self.folder = None if folder is None else folder.absolute()
         if self.one is not None:
             class_name(self.one.name)
-        self.limits, self.pool = limits, answer_pool()
+        self.options, self.pool = options, answer_pool()
         self._open: dict[str, ServedModel] = {}
         self._locks = ExitStack()
-        for name in self.names():
-            self._serve(self.one or (self.folder or Path()) / name)
+        try:
+            for name in self.names():
+                self._serve(self.one or (self.folder or Path()) / name)
+        except BaseException:
+            self.release()
+            raise
 
     async def start(self) -> None:
         """Go on with lessons that an earlier server did not finish."""
@@ -124,10 +47,20 @@ class Models:
     async def close(self) -> None:
         """Stop lessons without loss."""
         await asyncio.gather(*(model.lessons.close() for model in self._open.values()))
+        self.release()
+
+    def release(self) -> None:
+        """Let others serve these models."""
         self._locks.close()
         self.pool.shutdown(cancel_futures=True)
         for model in self._open.values():
             _remove_if_unused(model.work)
+
+    def only(self) -> ServedModel:
+        """The model, if there is but one."""
+        if self.one is None:
+            raise InvalidValue("A folder is watched for one model: give that model in place of --models.")
+        return self._open[self.one.name]
 
     def opened(self) -> list[ServedModel]:
         """The models that are being served."""
@@ -166,7 +99,7 @@ class Models:
 
     def _serve(self, path: Path) -> ServedModel:
         self._check(path)
-        model = ServedModel(path, self.pool, self.limits)
+        model = ServedModel(path, self.pool, self.options)
         self._locks.enter_context(locked(model.work))
         self._open[path.name] = model
         return model
@@ -179,20 +112,10 @@ class Models:
             raise InvalidValue(f"{path} is what a server keeps beside a model; give the model.")
 
 
-def _bytes(folder: Path) -> int:
-    """What lies in a folder, in which a writer may be at work."""
-    size = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                size += Path(place, name).stat().st_size
-    return size
-
-
 def _remove_if_unused(work: Path) -> None:
     """Leave no folder behind in which there is nothing but the lock."""
     with suppress(OSError):
-        for name in ("drafts", "lessons"):
+        for name in ("drafts", "lessons", "inbox"):
             if (work / name).exists():
                 (work / name).rmdir()
         (work / "LOCK").unlink()

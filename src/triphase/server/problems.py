@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from triphase.app.photo_keys import photo_key
 from triphase.errors import (
     BadData,
     Busy,
@@ -20,6 +21,7 @@ from triphase.errors import (
     InvalidValue,
     LockLost,
     Mismatch,
+    PhotosNeeded,
     TriphaseError,
 )
 from triphase.printable import printable
@@ -65,16 +67,16 @@ def status_of(error: TriphaseError) -> int:
     return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 422)
 
 
-def problem(status: int, detail: str) -> bytes:
-    """A problem document."""
+def problem(status: int, detail: str, **more: object) -> bytes:
+    """A problem document, with members of its own."""
     title = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Error"
-    document = {"type": "about:blank", "title": title, "status": status, "detail": printable(detail)}
+    document = {"type": "about:blank", "title": title, "status": status, "detail": printable(detail), **more}
     return json.dumps(document).encode()
 
 
-def respond(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
+def respond(status: int, detail: str, headers: dict[str, str] | None = None, **more: object) -> Response:
     """A response that carries a problem document."""
-    return Response(problem(status, detail), status, media_type=MEDIA_TYPE, headers=headers)
+    return Response(problem(status, detail, **more), status, media_type=MEDIA_TYPE, headers=headers)
 
 
 def install(app: FastAPI) -> None:
@@ -83,7 +85,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(TriphaseError)
     async def of_ours(request: Request, error: TriphaseError) -> Response:
         headers = error.headers if isinstance(error, Refused) else None
-        return respond(status_of(error), str(error), headers)
+        more = {"photos": [photo_key(id_) for id_ in error.ids]} if isinstance(error, PhotosNeeded) else {}
+        return respond(status_of(error), str(error), headers, **more)
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> Response:

@@ -18,12 +18,12 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from triphase.errors import BadData, InvalidValue
-from triphase.server.api import Application, ServeOptions, create_app
+from triphase.server.api import Application, create_app
+from triphase.server.options import ServeOptions
 from triphase.server.security import EVERYWHERE, LOOPBACK, Access, allowed_hosts
 
 PORT = 8765
 GRACE = 5  # seconds that requests get to end when the server does
-HEADER_SECONDS = 20.0  # in which the first headers of a connection must have come
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _config(application: Application, address: Address) -> uvicorn.Config:
         access_log=False,  # it would show the token in the first address
         server_header=False,
         proxy_headers=False,
-        http=_TimedProtocol,
+        http=_timed_protocol(application.limits.idle_seconds),
         ws="none",
         lifespan="on",
         limit_concurrency=1000,
@@ -144,16 +144,19 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-class _TimedProtocol(H11Protocol):
-    """Closes a connection on which no request begins in time."""
+def _timed_protocol(seconds: float) -> type[H11Protocol]:
+    """HTTP on connections that are closed if no request has come on them after so many seconds."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        asyncio.get_running_loop().call_later(HEADER_SECONDS, self._close_if_silent)
+    class TimedProtocol(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            asyncio.get_running_loop().call_later(seconds, self._close_if_silent)
 
-    def _close_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
+        def _close_if_silent(self) -> None:
+            if self.cycle is None and not self.transport.is_closing():
+                self.transport.close()
+
+    return TimedProtocol
 
 
 def _shown(host: str) -> str:

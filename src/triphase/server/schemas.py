@@ -27,6 +27,7 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
+    photos: list[str] | None = None
 
 
 # --- models ---------------------------------------------------------------------------------------------------
@@ -49,6 +50,7 @@ class ClassDescription(BaseModel):
     stored: int
     exemplars: int
     accuracy: Accuracy | None
+    thumbnails: list[str]
 
 
 class Classes(BaseModel):
@@ -99,6 +101,7 @@ class ModelDescription(BaseModel):
     unknown: bool
     pending: bool
     lesson: int | None
+    inbox: int
     bytes: int
 
 
@@ -148,6 +151,16 @@ class Probability(BaseModel):
     probability: float
 
 
+class Neighbour(BaseModel):
+    """A taught photo that looks like another one; similarity is 1 for the same photo."""
+
+    id: str
+    label: str
+    similarity: float
+    held_out: bool
+    thumbnail: str | None = None
+
+
 class PhotoAnswer(BaseModel):
     """What the model says about one photo, or why it cannot be read."""
 
@@ -158,7 +171,22 @@ class PhotoAnswer(BaseModel):
     best: str | None = None
     probability: float | None = None
     top: list[Probability] = []
+    nearest: list[Neighbour] = []
+    group: int | None = None
     error: str | None = None
+
+
+class WatchedAnswer(PhotoAnswer):
+    """What the model said about a photo that appeared in the watched folder."""
+
+    version: int
+    time: str
+
+
+class Watched(BaseModel):
+    """Answers about photos of the watched folder, newest first."""
+
+    answers: list[WatchedAnswer]
 
 
 class Answers(BaseModel):

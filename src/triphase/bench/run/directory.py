@@ -13,6 +13,7 @@ import torch
 from triphase import state as files
 from triphase.bench.run.results import Report
 from triphase.checkpoint import Checkpoint
+from triphase.directory_lock import DirectoryLock
 from triphase.errors import Mismatch
 
 CAUSES = ("benchmark", "learner", "order", "seed")  # named before other settings that differ because of them
@@ -21,9 +22,9 @@ CAUSES = ("benchmark", "learner", "order", "seed")  # named before other setting
 class RunDirectory:
     """Everything a run writes; nothing at all if the path is None."""
 
-    def __init__(self, path: Path | str | None) -> None:
+    def __init__(self, path: Path | str | None, lock: DirectoryLock | None = None) -> None:
         self.path = Path(path) if path is not None else None
-        self._checkpoint = Checkpoint(self.path / "state") if self.path is not None else None
+        self._checkpoint = Checkpoint(self.path / "state", lock) if self.path is not None else None
         self._log: IO[bytes] = io.BytesIO()
 
     def finished_report(self, settings: Mapping[str, Any]) -> Report | None:

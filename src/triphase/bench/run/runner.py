@@ -54,9 +54,9 @@ def run(
     rest = rest or first
     if min(rest.epochs, first.epochs if before is None else 1) < 1:
         raise InvalidValue("epochs must be at least 1, got 0: there is no other run that did the training.")
-    with locked(Path(out)) if out is not None else nullcontext():
+    with locked(Path(out)) if out is not None else nullcontext() as lock:
         check_test_images(stream)
-        directory, recipes = RunDirectory(out), (first, rest)
+        directory, recipes = RunDirectory(out, lock), (first, rest)
         settings = _all_settings(settings or {}, learner, stream, recipes)
         finished = directory.finished_report(settings)
         if finished is not None:

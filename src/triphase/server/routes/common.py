@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Request, UploadFile
+from starlette.responses import Response
 
+from triphase.app.store.schema import Version
+from triphase.app.thumbnails import SIDE, thumbnail_of
+from triphase.data.decoding import decode_bytes
 from triphase.server.answering import Upload
 from triphase.server.limits import Limits
-from triphase.server.models import Models, ServedModel
+from triphase.server.models import Models
 from triphase.server.problems import Refused
-from triphase.server.schemas import Problem
+from triphase.server.schemas import Changed
+from triphase.server.served_model import ServedModel
 
+Result = TypeVar("Result")
 MODEL = "/api/v1/models/{model}"
 
 
@@ -47,4 +54,26 @@ async def read_uploads(files: Sequence[UploadFile], limits: Limits) -> list[Uplo
     return [Upload(file.filename or "photo", await file.read()) for file in files]
 
 
-__all__ = ["MODEL", "AnyModel", "OneModel", "Problem", "models_of", "problems", "read_uploads"]
+async def change(model: ServedModel, work: Callable[[], Result]) -> Result:
+    """Change a model while no lesson runs; answers come from the new version when this is done."""
+    model.lessons.check_idle()
+    result = await asyncio.to_thread(work)
+    await model.answering.refresh()
+    return result
+
+
+def changed(version: Version, images: int | None = None) -> Changed:
+    """The answer to a change."""
+    return Changed(version=version.number, classes=version.info["classes"], images=images)
+
+
+def jpeg(picture: bytes) -> Response:
+    """A picture that a browser may keep: an id stands for a content."""
+    return Response(
+        picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400, immutable"}
+    )
+
+
+def small(content: bytes) -> bytes:
+    """A photo as a thumbnail."""
+    return thumbnail_of(decode_bytes(content, "The photo", (SIDE,))[0])

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Annotated
 
 from fastapi import APIRouter, File, Form, Path, UploadFile
-from PIL import Image
 from starlette.responses import Response
 
-from triphase.data.decoding import decode_bytes
-from triphase.errors import BadData, InvalidValue, TriphaseError
+from triphase.errors import BadData, InvalidValue
 from triphase.server.answering import Upload
-from triphase.server.drafts import THUMBNAIL
-from triphase.server.models import ServedModel
 from triphase.server.problems import Full
-from triphase.server.routes.common import MODEL, OneModel, problems, read_uploads
+from triphase.server.routes.common import MODEL, OneModel, jpeg, problems, read_uploads, small
 from triphase.server.schemas import (
     DRAFT_NAME,
     PHOTO_ID,
@@ -30,6 +25,7 @@ from triphase.server.schemas import (
     UploadedPhoto,
     UploadError,
 )
+from triphase.server.served_model import ServedModel
 from triphase.server.zips import photos_in_zip
 
 DRAFT = MODEL + "/drafts/{draft}"
@@ -96,9 +92,7 @@ async def show_thumbnail(
 ) -> Response:
     """A photo of a draft, at most 128 pixels wide and high."""
     content = await asyncio.to_thread(model.drafts.read, draft, photo)
-    picture = await asyncio.get_running_loop().run_in_executor(model.pool, _thumbnail, content)
-    cached = {"Cache-Control": "private, max-age=86400, immutable"}  # an id stands for a content
-    return Response(picture, media_type="image/jpeg", headers=cached)
+    return jpeg(await asyncio.get_running_loop().run_in_executor(model.pool, small, content))
 
 
 def _add(model: ServedModel, draft: str, photos: Iterable[tuple[str, Upload]]) -> Uploaded:
@@ -134,13 +128,3 @@ def _folder_of(name: str) -> str:
     if not folders:
         raise InvalidValue(f"{name} has no class: send the field label, or name the file CLASS/{name}.")
     return folders[-1]
-
-
-def _thumbnail(content: bytes) -> bytes:
-    try:
-        pixels = decode_bytes(content, "the photo", (THUMBNAIL,))[0]
-    except TriphaseError as error:
-        raise BadData(str(error)) from error
-    picture = io.BytesIO()
-    Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(picture, "JPEG", quality=85)
-    return picture.getvalue()

@@ -100,7 +100,11 @@ def _folder(request: Request, body: NewLesson) -> Path | None:
         return None
     if root is None:
         raise InvalidValue("This server reads no folder of its disk; start it with --photos DIR to allow one.")
-    place = Path(root, folder.replace("\0", "")).resolve()
-    if not (place.is_relative_to(root.resolve()) and place.is_dir()):
-        raise NotFound("There is no such folder among the photos of this server.")
-    return place
+    missing = NotFound("There is no such folder among the photos of this server.")
+    try:
+        place = Path(root, folder).resolve()
+        if place.is_relative_to(root.resolve()) and place.is_dir():
+            return place
+    except (OSError, ValueError) as error:  # no path can be called so
+        raise missing from error
+    raise missing

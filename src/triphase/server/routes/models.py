@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, File, UploadFile
 
 from triphase.app import manage
 from triphase.app.store.schema import Version
-from triphase.server.models import ServedModel
-from triphase.server.routes.common import MODEL, AnyModel, OneModel, problems, read_uploads
+from triphase.server.routes.common import MODEL, AnyModel, OneModel, change, changed, problems, read_uploads
 from triphase.server.schemas import (
     Changed,
     Classes,
@@ -27,8 +25,7 @@ from triphase.server.schemas import (
 )
 
 router = APIRouter(tags=["models"], responses=problems())
-changes = problems(409, 422, 507)
-Result = TypeVar("Result")
+CHANGES = problems(409, 422, 507)
 
 
 @router.get("/api/v1/models")
@@ -59,31 +56,28 @@ async def list_classes(model: OneModel) -> Classes:
 @router.get(MODEL + "/versions")
 async def list_versions(model: OneModel) -> Versions:
     """What happened to a model, and which version is in use."""
-    store = model.store
-    current = store.current()
-    events = await asyncio.to_thread(store.history)
-    return Versions(version=current.number if current else None, kept=store.version_numbers(), events=events)
+    return await asyncio.to_thread(model.versions)
 
 
-@router.post(MODEL + "/undo", responses=changes)
+@router.post(MODEL + "/undo", responses=CHANGES)
 async def undo(model: OneModel) -> Changed:
     """Go back to the version before the one in use."""
-    return _changed(await _change(model, lambda: manage.open_store(model.path).undo()))
+    return changed(await change(model, lambda: manage.open_store(model.path).undo()))
 
 
-@router.post(MODEL + "/rename", responses=changes)
+@router.post(MODEL + "/rename", responses=CHANGES)
 async def rename(model: OneModel, body: Rename) -> Changed:
     """Give a class another name."""
-    return _changed(await _change(model, lambda: manage.rename(model.path, body.old, body.new)))
+    return changed(await change(model, lambda: manage.rename(model.path, body.old, body.new)))
 
 
-@router.post(MODEL + "/forget", responses=changes)
+@router.post(MODEL + "/forget", responses=CHANGES)
 async def forget(model: OneModel, body: Forget) -> Changed:
     """Take a class out of the version in use, or out of all."""
-    return _changed(await _change(model, lambda: manage.forget(model.path, body.label, everywhere=body.everywhere)))
+    return changed(await change(model, lambda: manage.forget(model.path, body.label, everywhere=body.everywhere)))
 
 
-@router.post(MODEL + "/unteach", responses=changes)
+@router.post(MODEL + "/unteach", responses=CHANGES)
 async def unteach(model: OneModel, files: Annotated[list[UploadFile], File()]) -> Changed:
     """Take photos, by content, out of memory, exemplars and statistics."""
     uploads = await read_uploads(files, model.drafts.limits)
@@ -97,17 +91,5 @@ async def unteach(model: OneModel, files: Annotated[list[UploadFile], File()]) -
                 places.append(place)
             return manage.unteach(model.path, places)
 
-    version, images = await _change(model, take_back)
-    return _changed(version, images)
-
-
-async def _change(model: ServedModel, work: Callable[[], Result]) -> Result:
-    """Change a model while no lesson runs; answers come from the new version when this is done."""
-    model.lessons.check_idle()
-    result = await asyncio.to_thread(work)
-    await model.changed()
-    return result
-
-
-def _changed(version: Version, images: int | None = None) -> Changed:
-    return Changed(version=version.number, classes=version.info["classes"], images=images)
+    version, images = await change(model, take_back)
+    return changed(version, images)

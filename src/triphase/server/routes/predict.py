@@ -11,6 +11,7 @@ from triphase.server.routes.common import MODEL, OneModel, problems, read_upload
 from triphase.server.schemas import Answers
 
 MAX_TOP = 100
+MAX_NEAREST = 50
 router = APIRouter(tags=["predict"], responses=problems(422))
 
 
@@ -19,10 +20,25 @@ async def predict(
     model: OneModel,
     files: Annotated[list[UploadFile], File(description="Photos")],
     top: Annotated[int, Query(ge=1, le=MAX_TOP, description="How many classes to name")] = 3,
+    nearest: Annotated[
+        int, Query(ge=0, le=MAX_NEAREST, description="How many taught photos to name that look like it")
+    ] = 0,
+    group: Annotated[bool, Query(description="Group unknown photos that look alike")] = False,
+    keep: Annotated[bool, Query(description="Keep unsure ones in the inbox, if the server keeps any")] = True,
 ) -> Answers:
     """What is in photos: a class and how probable it is, or "unknown"."""
-    version, answers = await model.answering.answer(await read_uploads(files, model.drafts.limits), top)
-    faults = [answer.error for answer in answers if answer.error is not None]
-    if faults and len(faults) == len(answers):
+    uploads = await read_uploads(files, model.drafts.limits)
+    version, said = await model.answering.answer(uploads, top, features=nearest > 0 or group)
+    faults = [one.answer.error for one in said if one.answer.error is not None]
+    if faults and len(faults) == len(said):
         raise BadData(" ".join(faults[:3]))
+    if keep:
+        await model.unsure.keep(uploads, said)
+    answers = [one.answer for one in said]
+    if nearest:
+        found = await model.reviewing.nearest(said, nearest)
+        answers = [a.model_copy(update={"nearest": photos}) for a, photos in zip(answers, found, strict=True)]
+    if group:
+        groups = await model.reviewing.unknown_groups(said)
+        answers = [a.model_copy(update={"group": number}) for a, number in zip(answers, groups, strict=True)]
     return Answers(version=version, answers=answers)

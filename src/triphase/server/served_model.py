@@ -1,0 +1,127 @@
+"""A model that is served, and what is kept beside it."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from triphase.app.store.schema import Version
+from triphase.app.store.versions import Store
+from triphase.app.taught_classes import TaughtClasses, taught_classes
+from triphase.app.timeline import TimelineEntry, timeline
+from triphase.server.answering import Answering
+from triphase.server.drafts import Drafts
+from triphase.server.lessons import Lessons
+from triphase.server.options import ServeOptions
+from triphase.server.reviewing import Reviewing, accuracy_of
+from triphase.server.schemas import ClassDescription, MemoryUse, ModelDescription, ModelSummary, Versions
+from triphase.server.taught_pictures import TaughtPictures
+from triphase.server.unsure import Unsure
+
+BESIDE = ".serve"  # what a folder beside a model ends with that only the server writes
+SHOWN = 12  # thumbnails of a class, the newest
+
+
+class ServedModel:
+    """One model: its answers, its lessons, photos for the next one, and photos to label."""
+
+    def __init__(self, path: Path, pool: ThreadPoolExecutor, options: ServeOptions) -> None:
+        self.path, self.name, self.pool = path, path.name, pool
+        self.store = Store(path)
+        self.work = path.with_name(path.name + BESIDE)
+        self.answering = Answering(path, pool, options.limits.pixels)
+        self.drafts = Drafts(self.work / "drafts", options.limits)
+        self.lessons = Lessons(
+            path, self.work / "lessons", self.drafts, self.answering.refresh, thumbnails=options.thumbnails
+        )
+        self.pictures = TaughtPictures(path)
+        self.reviewing = Reviewing(path, self.work, self.pictures)
+        self.unsure = Unsure(self.work / "inbox", options.keep_unsure, self.name, self.answering, self.reviewing)
+        self._classes: tuple[Version, TaughtClasses] | None = None
+
+    def summary(self) -> ModelSummary:
+        """The model in a list."""
+        version = self.store.current()
+        return ModelSummary(
+            name=self.name,
+            version=version.number if version else None,
+            classes=len(version.info["classes"]) if version else 0,
+            lesson=self.lessons.running,
+        )
+
+    def description(self) -> ModelDescription:
+        """What the model is and knows."""
+        version = self.store.current()
+        info = version.info if version else {}
+        current = self.store.directory.read_current()
+        return ModelDescription(
+            name=self.name,
+            version=version.number if version else None,
+            created=version.created if version else None,
+            lessons=info.get("lessons", 0),
+            taught=info.get("taught", 0),
+            classes=self._describe_classes(version),
+            accuracy=accuracy_of(self._taught(version).accuracy) if version else None,
+            backbone=info.get("backbone"),
+            image_size=info.get("image_size"),
+            learner=info.get("learner"),
+            replay=info.get("replay"),
+            memory=MemoryUse(**info["memory"]) if info else None,
+            unknown=info.get("unknown", False),
+            pending=bool(current and current.event and current.event["event"] == "taught_quick"),
+            lesson=self.lessons.running,
+            inbox=len(self.unsure.inbox.photos()),
+            bytes=_bytes(self.path),
+        )
+
+    def classes(self) -> list[ClassDescription]:
+        """The classes in order of arrival."""
+        return self._describe_classes(self.store.current())
+
+    def versions(self) -> Versions:
+        """What happened to the model, oldest first."""
+        current = self.store.current()
+        if current is None:
+            return Versions(version=None, kept=[], events=[])
+        events = [_described(entry) for entry in timeline(self.path)]
+        return Versions(version=current.number, kept=self.store.version_numbers(), events=events)
+
+    def _describe_classes(self, version: Version | None) -> list[ClassDescription]:
+        if version is None:
+            return []
+        taught = self._taught(version)
+        rows = zip(version.info["classes"], version.info["counts"], taught.accuracies, taught.photos, strict=True)
+        return [
+            ClassDescription(name=name, accuracy=accuracy_of(accuracy), thumbnails=self._newest(photos), **counts)
+            for name, counts, accuracy, photos in rows
+        ]
+
+    def _newest(self, photos: list[int]) -> list[str]:
+        """Where thumbnails of the newest photos are found."""
+        addresses = (self.pictures.address(id_) for id_ in reversed(photos))
+        return [address for address, _ in zip(filter(None, addresses), range(SHOWN), strict=False)]
+
+    def _taught(self, version: Version) -> TaughtClasses:
+        """What a version has recorded of its classes; read once for each version."""
+        if self._classes is None or self._classes[0] != version:
+            self._classes = version, taught_classes(self.store, version)
+        return self._classes[1]
+
+
+def _described(entry: TimelineEntry) -> dict[str, object]:
+    """An event of the history, and what is known about the version after it."""
+    accuracy = None if entry.accuracy is None else accuracy_of(entry.accuracy)
+    about = {"in_use": entry.in_use, "kept": entry.kept, "known_classes": entry.classes, "taught": entry.photos}
+    return {**entry.event, **about, "accuracy": None if accuracy is None else accuracy.model_dump()}
+
+
+def _bytes(folder: Path) -> int:
+    """What lies in a folder, in which a writer may be at work."""
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += Path(place, name).stat().st_size
+    return size

@@ -1,0 +1,106 @@
+// The HTTP interface of docs/api.md: one function for each request that the page makes.
+
+export class Problem extends Error {
+  constructor(status, sentence) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+export const connection = new EventTarget(); // "lost", "found", "unauthorized"
+
+async function request(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(`/api/v1${path}`, options);
+  } catch {
+    connection.dispatchEvent(new Event("lost"));
+    throw new Problem(0, "The server does not answer. Start triphase serve again.");
+  }
+  if (response.status === 401) connection.dispatchEvent(new Event("unauthorized"));
+  if (response.ok) return response.status === 204 ? null : response.json();
+  throw new Problem(response.status, await sentence(response));
+}
+
+async function sentence(response) {
+  try {
+    return (await response.json()).detail ?? response.statusText;
+  } catch {
+    return `The server answered with status ${response.status}.`;
+  }
+}
+
+function json(method, body) {
+  return { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+}
+
+function multipart(fields) {
+  const body = new FormData();
+  for (const [name, value, filename] of fields) {
+    if (filename === undefined) body.append(name, value);
+    else body.append(name, value, filename);
+  }
+  return { method: "POST", body };
+}
+
+export async function isAlive() {
+  try {
+    return (await fetch("/healthz")).ok;
+  } catch {
+    return false;
+  }
+}
+
+export async function checkConnection() {
+  if (!await isAlive()) connection.dispatchEvent(new Event("lost"));
+}
+
+export const models = () => request("/models");
+
+export function modelApi(name) {
+  const base = `/models/${encodeURIComponent(name)}`;
+  const draft = `${base}/drafts/next`;
+  const post = (path, body = {}) => request(`${base}${path}`, json("POST", body));
+  return {
+    describe: () => request(base),
+    exportUrl: `/api/v1${base}/export`,
+
+    predict: (blobs, { top = 5, nearest = 0, signal } = {}) =>
+      request(`${base}/predict?top=${top}&nearest=${nearest}`,
+        { ...multipart(blobs.map((blob, i) => ["files", blob, blob.name ?? `${i}.jpg`])), signal }),
+
+    draft: () => request(draft),
+    addToDraft: (photos, label) =>
+      request(`${draft}/photos`, multipart([
+        ...(label ? [["label", label]] : []),
+        ...photos.map(({ file, path }) => ["files", file, path]),
+      ])),
+    addZip: (file) => request(`${draft}/zip`, multipart([["file", file, file.name]])),
+    moveInDraft: (photos, label) => request(`${draft}/move`, json("POST", { photos, label })),
+    removeFromDraft: (photos) => request(`${draft}/remove`, json("POST", { photos })),
+    clearDraft: () => request(draft, { method: "DELETE" }),
+    draftThumbnail: (id) => `/api/v1${draft}/thumbnails/${id}`,
+
+    plan: (options) => post("/lessons/plan", { draft: "next", ...options }),
+    begin: (options) => post("/lessons", { draft: "next", ...options }),
+    lessons: () => request(`${base}/lessons`),
+    lesson: (id) => request(`${base}/lessons/${id}`),
+    stop: (id) => post(`/lessons/${id}/stop`),
+    resume: (id, options = {}) => post(`/lessons/${id}/resume`, options),
+    discard: (id) => request(`${base}/lessons/${id}`, { method: "DELETE" }),
+    eventsUrl: (id) => `/api/v1${base}/lessons/${id}/events`,
+
+    versions: () => request(`${base}/versions`),
+    undo: () => request(`${base}/undo`, { method: "POST" }),
+    rename: (old, to) => post("/rename", { old, new: to }),
+    heldOut: () => request(`${base}/review/held-out`),
+    classAdvice: () => request(`${base}/review/classes`),
+    suspects: () => request(`${base}/review/suspects`),
+    confirmLabels: (photos) => post("/review/confirm", { photos }),
+    moveTaught: (photos, label) => post("/move", { photos, label }),
+    takeBack: (photos) => post("/take-back", { photos }),
+    thumbnail: (id) => `/api/v1${base}/thumbnails/${id}`,
+
+    forget: (label, everywhere) => post("/forget", { label, everywhere }),
+  };
+}

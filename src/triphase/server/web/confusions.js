@@ -1,0 +1,44 @@
+// What is confused with what on held-out photos, and how often it is right when it is how sure.
+
+import { confusionMatrix, reliabilityChart } from "./charts.js";
+import { dialog, h, percent, plural, replace } from "./dom.js";
+import { heading } from "./heading.js";
+
+const SHOWN = 20; // classes in the matrix: those that are confused most
+
+export async function showConfusions(session, place) {
+  const report = await session.api.heldOut();
+  if (!report.accuracy) {
+    replace(place, heading("Confusions", "No held-out photos yet: from about five photos of a class on, some are kept aside to measure with."));
+    return;
+  }
+  const chosen = mostConfused(report.matrix);
+  const matrix = chosen.map((i) => chosen.map((j) => report.matrix[i][j]));
+  const names = chosen.map((i) => report.classes[i]);
+  const total = report.accuracy;
+  replace(place,
+    heading("Confusions", `${percent(total.value)} of ${plural(total.n, "held-out photo")} are right (${percent(total.low)} to ${percent(total.high)}). Rows are what they show, columns what is answered.`),
+    h("div", { class: "chart-columns" },
+      h("div", { class: "scroll-x" }, confusionMatrix(names, matrix, (i, j) => open(session, report, names[i], names[j], matrix[i][j])),
+        chosen.length < report.classes.length && h("p", { class: "soft small" }, `The ${chosen.length} classes that are confused most, of ${report.classes.length}.`)),
+      h("figure", { class: "reliability" }, h("h3", {}, "When it says it is sure"), reliabilityChart(report.reliability.map((bin) => ({ confidence: bin.probability, accuracy: bin.accuracy?.value, count: bin.accuracy?.n ?? 0 }))),
+        h("figcaption", { class: "soft small" }, "Each dot is a group of held-out photos: how sure it was, and how many were right. On the dashed line it is exactly as good as it says."))));
+}
+
+function mostConfused(matrix) {
+  const wrong = matrix.map((row, i) => matrix.reduce((sum, other, j) => sum + (i === j ? 0 : row[j] + other[i]), 0));
+  const order = matrix.map((_, i) => i).sort((a, b) => wrong[b] - wrong[a]).slice(0, SHOWN);
+  return order.sort((a, b) => a - b);
+}
+
+function open(session, report, label, answer, n) {
+  const found = report.confusions.find((pair) => pair.label === label && pair.taken_for === answer);
+  const pictures = (found?.photos ?? []).map((id) => session.api.thumbnail(id));
+  const sentence = label === answer
+    ? `${plural(n, "held-out photo")} of ${label} recognised.`
+    : `${plural(n, "held-out photo")} of ${label} answered as ${answer}. More photos of both, above all of what they have in common, help most.`;
+  dialog(label === answer ? label : `${label} taken for ${answer}`, [
+    h("p", {}, sentence),
+    pictures.length > 0 && h("div", { class: "thumbs" }, pictures.map((url) => h("span", { class: "thumb" }, h("img", { src: url, alt: `Held-out photo of ${label}`, onerror: (event) => event.target.replaceWith(h("span", { class: "no-picture" }, "no picture kept")) })))),
+  ], [{ value: "", text: "Close", kind: "primary", focus: true }]);
+}

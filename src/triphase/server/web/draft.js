@@ -1,0 +1,100 @@
+// The photos that wait for the next lesson. The server keeps them, so that closing the page loses nothing.
+
+const FILES = 50; // in one request
+const BYTES = 32e6;
+
+export class Draft extends EventTarget {
+  constructor(api) {
+    super();
+    this.api = api;
+    this.photos = []; // {id, label}
+    this.uploading = null; // {done, total}
+  }
+
+  // While one request is on its way, further ones wait for a single next one: a burst of pictures asks twice, not fifty times.
+  load() {
+    this.next ??= (this.loading ?? Promise.resolve()).catch(() => {}).then(() => {
+      this.next = null;
+      this.loading = this.#load().finally(() => { this.loading = null; });
+      return this.loading;
+    });
+    return this.next;
+  }
+
+  async #load() {
+    this.photos = (await this.api.draft()).photos;
+    this.#changed();
+  }
+
+  classes() {
+    const byClass = new Map();
+    for (const photo of this.photos) {
+      if (!byClass.has(photo.label)) byClass.set(photo.label, []);
+      byClass.get(photo.label).push(photo);
+    }
+    return byClass;
+  }
+
+  // One picture that was drawn, taken or corrected.
+  async add(blob, label) {
+    const type = blob.type === "image/png" ? "png" : "jpg";
+    const answer = await this.api.addToDraft([{ file: blob, path: blob.name ?? `picture.${type}` }], label);
+    if (answer.errors.length) throw new Error(answer.errors[0].error);
+    await this.load();
+    return answer;
+  }
+
+  // Many photos, [{file, className}]; a photo that cannot be read does not keep the others back.
+  async addMany(photos) {
+    const total = { added: [], moved: [], repeated: 0, errors: [] };
+    try {
+      for (const part of parts(photos)) {
+        this.#progress(total.added.length + total.repeated, photos.length);
+        const answer = await this.api.addToDraft(part.map(({ file, className }) => ({ file, path: `${className}/${file.name}` })));
+        for (const key of ["added", "moved", "errors"]) total[key].push(...answer[key]);
+        total.repeated += answer.repeated;
+      }
+    } finally {
+      this.uploading = null;
+      await this.load();
+    }
+    return total;
+  }
+
+  async addZip(file) {
+    this.#progress(0, 1);
+    try {
+      return await this.api.addZip(file);
+    } finally {
+      this.uploading = null;
+      await this.load();
+    }
+  }
+
+  async move(ids, label) { await this.api.moveInDraft(ids, label); await this.load(); }
+
+  async remove(ids) { await this.api.removeFromDraft(ids); await this.load(); }
+
+  async clear() { await this.api.clearDraft(); await this.load(); }
+
+  #progress(done, total) {
+    this.uploading = { done, total };
+    this.#changed();
+  }
+
+  #changed() { this.dispatchEvent(new Event("change")); }
+}
+
+function* parts(photos) {
+  let part = [];
+  let bytes = 0;
+  for (const photo of photos) {
+    if (part.length && (part.length >= FILES || bytes + photo.file.size > BYTES)) {
+      yield part;
+      [part, bytes] = [[], 0];
+    }
+    part.push(photo);
+    bytes += photo.file.size;
+  }
+  if (part.length) yield part;
+}

@@ -1,0 +1,46 @@
+// The panel with three ways to show something: draw it, hold it before the webcam, or choose photos.
+
+import { h, tabs } from "./dom.js";
+import { fromInput } from "./drop.js";
+import { Pad } from "./pad.js";
+import { Webcam } from "./webcam.js";
+
+export class Inputs {
+  // drawn(pad), taken(blob), live(webcam), received(found): whichever an area needs
+  constructor(id, { addLabel, drawn, changed, allowed, taken, live, received, sentence }) {
+    this.pad = new Pad({ changed: () => { this.#enable(); changed?.(this.pad); } });
+    this.webcam = new Webcam({ started: () => { this.#enable(); live?.(this.webcam); }, stopped: () => this.#enable() });
+    this.addButton = addLabel && h("button", { type: "button", class: "primary grow", onclick: () => drawn(this.pad) }, addLabel);
+    this.burst = taken && this.webcam.burstButton(allowed, taken);
+    const panels = {
+      draw: h("div", { class: "stack" }, this.pad.frame, h("div", { class: "row" }, this.addButton, this.pad.undoButton, this.pad.clearButton)),
+      webcam: h("div", { class: "stack" }, this.webcam.frame, h("div", { class: "row" }, this.burst, this.webcam.toggle)),
+      photos: this.#photos(received, sentence),
+    };
+    const titles = { draw: "Draw", webcam: "Webcam", photos: "Photos" };
+    this.tabs = tabs("How to show it",
+      Object.keys(panels).map((name) => ({ id: `${id}-${name}`, title: titles[name], panel: panels[name] })),
+      (tab) => { if (tab !== `${id}-webcam`) this.webcam.stop(); });
+    this.elements = [this.tabs.bar, ...Object.values(panels)];
+    this.tabs.choose(`${id}-draw`);
+    this.#enable();
+  }
+
+  #photos(received, sentence) {
+    const choose = (folder) => {
+      const input = h("input", { type: "file", multiple: true, accept: folder ? null : "image/*,.zip", webkitdirectory: folder });
+      input.addEventListener("change", () => received(fromInput(input.files)));
+      input.click();
+    };
+    return h("div", { class: "drop-zone" },
+      h("p", {}, h("strong", {}, "Drop photos anywhere on this page"), h("br"), h("span", { class: "soft small" }, sentence)),
+      h("div", { class: "row" },
+        h("button", { type: "button", onclick: () => choose(false) }, "Choose photos"),
+        h("button", { type: "button", onclick: () => choose(true) }, "Choose a folder")));
+  }
+
+  #enable() {
+    if (this.addButton) this.addButton.disabled = this.pad.empty;
+    if (this.burst) this.burst.disabled = !this.webcam.running;
+  }
+}

@@ -1,0 +1,125 @@
+// A lesson while it runs, what became of it, and the way back to one that was stopped.
+
+import { $, duration, h, plural, replace } from "./dom.js";
+import { outcomeView } from "./outcome.js";
+import { complain } from "./toast.js";
+
+const STAGES = [
+  { id: "look", title: "Look", text: "Looking at the photos" },
+  { id: "I", title: "Phase I", text: "Meeting the new classes while the others are protected" },
+  { id: "II", title: "Phase II", text: "Learning all classes together" },
+  { id: "III", title: "Phase III", text: "Consolidating the old with the new" },
+  { id: "check", title: "Check", text: "Checking on held-out photos that nothing was forgotten" },
+];
+
+export class LessonView {
+  constructor(session, place) {
+    this.session = session;
+    this.place = place;
+    this.seen = null; // the lesson whose outcome was put away
+    session.addEventListener("lesson", () => this.render());
+    session.addEventListener("progress", () => this.#update());
+  }
+
+  render() {
+    const { lesson } = this.session;
+    const state = lesson?.id === this.seen ? null : lesson?.state;
+    if (state === "running") this.#running();
+    else if (state === "stopped") this.#stopped(lesson);
+    else if (state === "refused" || (state === "failed" && lesson)) this.#failed(lesson);
+    else if (state === "done" && this.watched === lesson.id) this.#done(lesson);
+    else replace(this.place);
+    this.#strip();
+  }
+
+  #running() {
+    this.watched = this.session.lesson.id;
+    this.stages = STAGES.map(({ id, title }) => h("li", { "data-stage": id }, h("span", { class: "mark", "aria-hidden": "true" }), title));
+    this.text = h("p", { class: "lesson-text" }, "Starting");
+    this.fill = h("span", { class: "fill" });
+    this.figures = h("p", { class: "soft small number" });
+    this.inUse = h("p", { class: "small", hidden: true });
+    this.track = h("div", { class: "track", role: "progressbar", "aria-label": "Progress of the lesson", "aria-valuemin": "0", "aria-valuemax": "100" }, this.fill);
+    const stop = h("button", { type: "button", onclick: async () => {
+      stop.disabled = true;
+      stop.textContent = "Stopping";
+      await this.session.stop().catch(complain);
+    } }, "Stop");
+    replace(this.place, h("div", { class: "panel lesson-panel" },
+      h("div", { class: "panel-head" }, h("h2", {}, "A lesson is running"), stop),
+      h("ol", { class: "stages" }, this.stages),
+      h("div", { role: "status" }, this.text, this.inUse), this.track, this.figures,
+      h("p", { class: "soft small" }, "Go on as you like: answers come from the version before until this one is ready. Stopping loses nothing.")));
+    this.#update();
+  }
+
+  #update() {
+    const { progress, lesson } = this.session;
+    if (lesson?.state !== "running" || !progress || !this.text) return;
+    const { stage, share, text, figures } = describe(progress);
+    const index = STAGES.findIndex(({ id }) => id === stage);
+    this.stages.forEach((item, i) => { item.className = i < index ? "past" : i === index ? "now" : ""; });
+    if (this.text.textContent !== text) this.text.textContent = text;
+    this.fill.style.width = `${Math.round(share * 100)}%`;
+    this.track.setAttribute("aria-valuenow", String(Math.round(share * 100)));
+    this.figures.textContent = figures;
+    if (progress.taught_quick && this.inUse.hidden) {
+      this.inUse.hidden = false;
+      replace(this.inUse, h("span", { class: "tag good" }, "In use already"), " The quick version answers now, and is improved in the background. ", h("a", { href: "#try" }, "Try it"));
+    }
+    this.#strip();
+  }
+
+  #strip() {
+    const strip = $("#lesson-strip");
+    const running = this.session.lesson?.state === "running";
+    strip.hidden = !running || location.hash === "#teach" || location.hash === "";
+    if (!running || !this.session.progress) return;
+    const { share, text } = describe(this.session.progress);
+    $(".strip-text", strip).textContent = text;
+    $(".fill", strip).style.width = `${Math.round(share * 100)}%`;
+  }
+
+  #stopped(lesson) {
+    replace(this.place, h("div", { class: "banner warn", role: "status" },
+      h("p", { class: "grow" }, h("strong", {}, "A lesson was stopped. "), `${plural(lesson.photos, "photo")}; nothing is lost, and it goes on where it was.`),
+      this.#discard("Discard it"),
+      h("button", { type: "button", class: "primary", onclick: () => this.session.resume().catch(complain) }, "Resume")));
+  }
+
+  #failed(lesson) {
+    const refused = lesson.state === "refused";
+    replace(this.place, h("div", { class: "banner bad", role: "status" },
+      h("p", { class: "grow" }, h("strong", {}, refused ? "The lesson was not published. " : "The lesson failed. "), lesson.error),
+      this.#discard("Discard it"),
+      refused
+        ? h("button", { type: "button", onclick: () => this.session.resume({ force: true }).catch(complain) }, "Publish it all the same")
+        : h("button", { type: "button", onclick: () => this.session.resume().catch(complain) }, "Try again")),
+    lesson.outcome && outcomeView(lesson.outcome, this.session));
+  }
+
+  #done(lesson) {
+    const close = () => { this.seen = lesson.id; this.render(); };
+    replace(this.place, outcomeView(lesson.outcome, this.session, close));
+  }
+
+  #discard(text) {
+    return h("button", { type: "button", class: "quiet", onclick: () => this.session.discard().catch(complain) }, text);
+  }
+}
+
+function describe({ stage, scan, decode, step }) {
+  if (stage === "step" && step) {
+    const within = (step.epoch - 1 + step.step / step.steps) / step.epochs;
+    const order = { I: 0, II: 1, III: 2 }[step.phase] ?? 0;
+    const over = step.phase === "III" && within >= 1;
+    const figures = [`epoch ${step.epoch} of ${step.epochs}`];
+    if (step.images_per_second) figures.push(`${plural(Math.round(step.images_per_second), "image")} per second`);
+    if (step.seconds_left !== null && step.seconds_left !== undefined) figures.push(`about ${duration(step.seconds_left)} left`);
+    const { id, title, text } = STAGES.find((entry) => entry.id === (over ? "check" : step.phase)) ?? STAGES[1];
+    return { stage: id, share: 0.1 + 0.85 * ((order + within) / 3), text: over ? text : `${title}: ${text.charAt(0).toLowerCase()}${text.slice(1)}`, figures: over ? "" : figures.join(" · ") };
+  }
+  const done = decode ?? scan;
+  return { stage: "look", share: done ? (0.1 * done.done) / Math.max(1, done.total) : 0, text: STAGES[0].text, figures: done ? `${done.done} of ${plural(done.total, "photo")}` : "" };
+}
+

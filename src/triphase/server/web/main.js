@@ -1,0 +1,94 @@
+// The shell: which model, which area, and what every area needs.
+
+import * as api from "./api.js";
+import { $, h, replace } from "./dom.js";
+import { listen } from "./drop.js";
+import { History } from "./history.js";
+import { Review } from "./review.js";
+import { Session } from "./session.js";
+import { Teach } from "./teach.js";
+import { Try } from "./try.js";
+
+const RETRY = 1500; // milliseconds until the server is asked again whether it is there
+
+async function start() {
+  const { models } = await api.models();
+  const wanted = new URLSearchParams(location.search).get("model");
+  const { name } = models.find((model) => model.name === wanted) ?? models[0];
+  chooseModel(models, name);
+  const session = new Session(name);
+  const teach = new Teach(session);
+  const areas = {
+    teach,
+    try: new Try(session, () => { location.hash = "#teach"; teach.teach(); }),
+    review: new Review(session),
+    history: new History(session),
+  };
+  await session.load();
+  const show = () => showArea(areas, session);
+  window.addEventListener("hashchange", show);
+  show();
+  listen($("#drop-cover"), (found) => {
+    const area = location.hash === "#try" ? areas.try : areas.teach;
+    if (area === areas.teach) location.hash = "#teach";
+    area.receive(found);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.target.matches("input, select, textarea, dialog *") || event.ctrlKey || event.metaKey || event.altKey) return;
+    areas[current()].key?.(event);
+  });
+  api.connection.addEventListener("found", () => session.load().catch(() => {}));
+}
+
+const current = () => (["try", "review", "history"].find((name) => location.hash === `#${name}`) ?? "teach");
+
+function showArea(areas, session) {
+  const name = current();
+  for (const [other, area] of Object.entries(areas)) {
+    if (other !== name && !$(`#${other}`).hidden) area.leave?.();
+    $(`#${other}`).hidden = other !== name;
+  }
+  for (const link of document.querySelectorAll(".areas a")) {
+    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${$(`#${name}-title`).textContent} · ${session.name} · triphase`;
+  window.scrollTo(0, 0);
+  areas[name].enter?.();
+  areas[name].render();
+  areas.teach.lesson.render();
+}
+
+function chooseModel(models, name) {
+  $("#model-name").textContent = name;
+  const choice = $("#model-choice");
+  choice.hidden = models.length < 2;
+  $("#model-name").hidden = models.length > 1;
+  replace(choice, models.map((model) => h("option", { value: model.name, selected: model.name === name }, model.name)));
+  choice.onchange = () => { location.search = `?model=${encodeURIComponent(choice.value)}`; };
+}
+
+function watchConnection() {
+  let waiting = null;
+  api.connection.addEventListener("lost", () => {
+    if (waiting) return;
+    $("#offline").hidden = false;
+    waiting = setInterval(async () => {
+      if (!await api.isAlive()) return;
+      clearInterval(waiting);
+      waiting = null;
+      $("#offline").hidden = true;
+      api.connection.dispatchEvent(new Event("found"));
+    }, RETRY);
+  });
+  api.connection.addEventListener("unauthorized", () => {
+    $("#offline").hidden = false;
+    $("#offline").textContent = "The server was started again since this page was opened. Open the address that it printed.";
+  });
+}
+
+watchConnection();
+start().catch((error) => {
+  $("#offline").hidden = false;
+  $("#offline").textContent = error.message;
+});

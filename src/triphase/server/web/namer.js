@@ -1,0 +1,26 @@
+// "It is ...": one button for each class, numbered for the keys 1 to 9, and a field for a class that is new.
+
+import { h } from "./dom.js";
+
+const NUMBERED = 9;
+const SHOWN = 30;
+
+export function namer({ names, ask, given, newClass = true }) {
+  const input = h("input", { type: "text", autocomplete: "off", spellcheck: "false", maxlength: "100", placeholder: "a new class", "aria-label": "Name of a new class" });
+  const submit = (event) => {
+    event.preventDefault();
+    const name = input.value.trim();
+    if (!name) { input.focus(); return; }
+    input.value = "";
+    given(name);
+  };
+  const chips = names.slice(0, SHOWN).map((name, i) => h("button", { type: "button", class: "chip", onclick: () => given(name) },
+    i < NUMBERED && h("kbd", { "aria-hidden": "true" }, String(i + 1)), h("span", {}, name)));
+  const add = h("button", { class: "small-button" }, "Make it a class");
+  const form = h("form", { class: "new-class", onsubmit: submit }, input, add);
+  return {
+    element: h("div", { class: "namer" }, h("p", { class: "label" }, ask), h("div", { class: "chips" }, chips), newClass && form),
+    pressed: (number) => { if (number <= Math.min(names.length, NUMBERED)) given(names[number - 1]); },
+    enable: (on) => { for (const button of [...chips, add, input]) button.disabled = !on; },
+  };
+}

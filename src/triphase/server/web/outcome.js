@@ -1,0 +1,84 @@
+// What a lesson did: gained and lost for each class, the guard's verdict, and what is confused with what is new.
+
+import { duration, h, list, percent, plural } from "./dom.js";
+import { complain, toast } from "./toast.js";
+
+export function outcomeView(outcome, session, close) {
+  return h("div", { class: "panel outcome" },
+    h("div", { class: "panel-head" },
+      h("h2", {}, outcome.published ? `Learned. Version ${outcome.version} is in use` : "What the lesson would have done"),
+      close && h("button", { type: "button", class: "quiet small-button", onclick: close }, "Close")),
+    h("p", {}, verdict(outcome)),
+    outcome.classes.length > 0 && changes(outcome.classes),
+    outcome.confused.length > 0 && confused(outcome.confused, session),
+    outcome.notes.map((note) => h("p", { class: "soft small" }, note)),
+    outcome.published && h("div", { class: "row" },
+      h("a", { class: "button primary", href: "#try" }, "Try it"),
+      h("button", { type: "button", onclick: () => undo(session) }, "Take this lesson back"),
+      h("span", { class: "soft small" }, `${plural(outcome.learned, "photo")} in ${duration(outcome.seconds)}`)));
+}
+
+export async function undo(session) {
+  try {
+    const { version } = await session.api.undo();
+    await session.refresh();
+    toast(`Version ${version} is in use again.`);
+    session.dispatchEvent(new Event("ended"));
+  } catch (error) {
+    complain(error);
+  }
+}
+
+// The guard's verdict in a sentence.
+export function verdict({ verdict: { n, before, after, refused, max_drop: maxDrop }, labels_mixed_up: mixedUp, classes }) {
+  if (mixedUp) return "The new photos are recognised hardly better than by guessing: their labels are probably mixed up.";
+  if (!n) return classes.every((entry) => entry.new) ? "This was the first lesson, so there was nothing to forget." : "There are no held-out photos of the earlier classes yet, so forgetting could not be checked.";
+  const right = `Of ${plural(n, "held-out photo")} of the earlier classes ${percent(after)} are right`;
+  if (refused) return `${right}, and ${percent(before)} were before. That is a loss of more than ${percent(maxDrop)} with 95\u00a0% confidence.`;
+  if (after >= before) return `Nothing was forgotten. ${right}; before the lesson it was ${percent(before)}.`;
+  return `${right}; before the lesson it was ${percent(before)}. That is within what chance explains, so the guard agreed.`;
+}
+
+function changes(classes) {
+  const first = classes.every((entry) => entry.new);
+  const shown = classes.filter((entry) => entry.images > 0 || entry.before !== entry.after);
+  const same = classes.length - shown.length;
+  const columns = [
+    ["Learned", "number wide-only", (entry) => (entry.images ? `+ ${entry.images}` : "–")],
+    ["Held out", "number wide-only", (entry) => String(entry.exemplars)],
+    ...(first ? [] : [["Right before", "number", (entry) => percent(entry.before)]]),
+    ["Right now", "number", (entry) => percent(entry.after)],
+    ...(first ? [] : [["Change", "", change]]),
+  ];
+  return h("div", { class: "scroll-x" }, h("table", { class: "changes" },
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Class"), columns.map(([title, kind]) => h("th", { scope: "col", class: kind }, title)))),
+    h("tbody", {}, shown.map((entry) => h("tr", {},
+      h("th", { scope: "row" }, entry.name, " ", entry.new && h("span", { class: "tag new" }, "new")),
+      columns.map(([, kind, cell]) => h("td", { class: kind }, cell(entry))))))),
+  same > 0 && h("p", { class: "soft small" }, `${plural(same, "other class", "other classes")} as before.`));
+}
+
+function change({ before, after, exemplars }) {
+  if (before === null || after === null) return "";
+  const photos = Math.round((after - before) * exemplars);
+  if (photos > 0) return h("span", { class: "tag good" }, `gained ${photos}`);
+  if (photos < 0) return h("span", { class: "tag bad" }, `lost ${-photos}`);
+  return h("span", { class: "tag" }, "same");
+}
+
+// Rows: classes known before; columns: new classes that they are taken for.
+function confused(pairs, session) {
+  const rows = [...new Set(pairs.map(([name]) => name))].slice(0, 12);
+  const columns = [...new Set(pairs.map(([, taken]) => taken))].slice(0, 8);
+  const found = (row, column) => pairs.find(([name, taken]) => name === row && taken === column);
+  const open = (row, column) => session.dispatchEvent(new CustomEvent("confusion", { detail: { label: row, answer: column } }));
+  return h("div", { class: "stack" },
+    h("h3", {}, "Taken for something new"),
+    h("p", { class: "soft small" }, `Held-out photos of ${list(rows)} that are now answered as a new class. More photos of both help most.`),
+    h("div", { class: "scroll-x" }, h("table", { class: "small-matrix" },
+      h("thead", {}, h("tr", {}, h("td", {}), columns.map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row), columns.map((column) => {
+        const pair = found(row, column);
+        return h("td", {}, pair && h("button", { type: "button", class: "small-button", "aria-label": `${pair[2]} of ${pair[3]} photos of ${row} taken for ${column}`, onclick: () => open(row, column) }, `${pair[2]} of ${pair[3]}`));
+      })))))));
+}

@@ -1,0 +1,107 @@
+// What the areas share: the model, the draft of the next lesson, and the lesson that runs or was stopped.
+
+import { checkConnection, modelApi } from "./api.js";
+import { Draft } from "./draft.js";
+
+const KINDS = ["scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "state"];
+
+export class Session extends EventTarget {
+  constructor(name) {
+    super();
+    this.name = name;
+    this.api = modelApi(name);
+    this.draft = new Draft(this.api);
+    this.model = null;
+    this.lesson = null; // the newest one
+    this.progress = null; // of the running lesson: the newest event of each kind
+  }
+
+  async load() {
+    await Promise.all([this.refresh(), this.draft.load(), this.findLesson()]);
+  }
+
+  async refresh() {
+    this.model = await this.api.describe();
+    this.#tell("model");
+  }
+
+  classNames() {
+    const names = [...this.draft.classes().keys(), ...this.model.classes.map(({ name }) => name)];
+    return [...new Set(names)].sort((a, b) => a.localeCompare(b));
+  }
+
+  // Addresses of thumbnails of taught photos, as far as the server keeps any.
+  thumbnailsOf(name) {
+    return this.model.classes.find((entry) => entry.name === name)?.thumbnails ?? [];
+  }
+
+  async findLesson() {
+    const { lessons } = await this.api.lessons();
+    this.#see(lessons[0] ?? null);
+  }
+
+  async begin(options) {
+    this.#see(await this.api.begin(options));
+    await this.draft.load();
+  }
+
+  async stop() { this.#see(await this.api.stop(this.lesson.id)); }
+
+  async resume(options) { this.#see(await this.api.resume(this.lesson.id, options)); }
+
+  async discard() {
+    await this.api.discard(this.lesson.id);
+    await this.findLesson();
+  }
+
+  #see(lesson) {
+    this.lesson = lesson;
+    if (lesson?.state === "running" && this.source === undefined) this.#listen(lesson.id);
+    if (lesson?.state !== "running") this.#close();
+    this.#tell("lesson");
+  }
+
+  #listen(id) {
+    this.progress = { begun: performance.now() };
+    this.source = new EventSource(this.api.eventsUrl(id));
+    for (const kind of KINDS) {
+      this.source.addEventListener(kind, (event) => this.#heard(kind, JSON.parse(event.data)));
+    }
+    this.source.onerror = () => {
+      if (this.source?.readyState === EventSource.CLOSED) this.#lost();
+      else checkConnection(); // the browser tries again by itself
+    };
+  }
+
+  async #lost() {
+    this.#close();
+    await this.findLesson().catch(() => {});
+  }
+
+  #close() {
+    this.source?.close();
+    this.source = undefined;
+  }
+
+  #heard(kind, data) {
+    if (kind === "state") {
+      if (data.state !== "running") this.#ended(data.id).catch(() => {});
+      return;
+    }
+    this.progress.stage = kind;
+    this.progress[kind] = data;
+    if (kind === "taught_quick") this.refresh().catch(() => {});
+    this.#tell("progress");
+  }
+
+  // A lesson that was resumed tells of earlier stops again, so what counts is how it is now.
+  async #ended(id) {
+    const lesson = await this.api.lesson(id);
+    if (lesson.state === "running") return;
+    await Promise.all([this.refresh(), this.draft.load()]);
+    this.#see(lesson);
+    this.#tell("ended");
+  }
+
+  #tell(what) { this.dispatchEvent(new Event(what)); }
+}

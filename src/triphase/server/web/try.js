@@ -1,0 +1,156 @@
+// Try: draw, hold something before the webcam, or drop photos, and correct what is wrong.
+
+import { AnswerCard } from "./answer.js";
+import { $, h, icon, percent, plural, replace } from "./dom.js";
+import { PhotoGrid, emptyState } from "./grid.js";
+import { Inputs } from "./inputs.js";
+import { complain, toast } from "./toast.js";
+
+const AFTER = 120; // milliseconds of rest after a stroke
+const AT_ONCE = 24; // photos in one request
+
+export class Try {
+  constructor(session, teachNow) {
+    this.session = session;
+    this.teachNow = teachNow;
+    this.column = $("#answer-column");
+    this.inputs = new Inputs("try", {
+      changed: (pad) => this.#drawn(pad),
+      live: (webcam) => this.#live(webcam),
+      received: (found) => this.receive(found),
+      sentence: "One or many; each gets an answer. Nothing is kept.",
+    });
+    replace($("#try-input"), this.inputs.elements);
+    session.addEventListener("model", () => this.render());
+  }
+
+  leave() { this.inputs.webcam.stop(); }
+
+  render() {
+    const { model } = this.session;
+    $("#try-input").hidden = !model?.version;
+    if (!model?.version) {
+      replace(this.column, emptyState("It has learned nothing yet", "Teach it two or three things first: five drawings of each are enough.",
+        icon("M4 20l1-4L16 5l3 3L8 19z", "M14 7l3 3"), h("a", { class: "button primary", href: "#teach" }, "Teach it something")));
+      return;
+    }
+    if (this.version === model.version && this.column.childElementCount) return;
+    this.version = model.version;
+    if (this.card && !this.inputs.pad.empty) this.#drawn(this.inputs.pad);
+    else this.#wait();
+  }
+
+  key(event) {
+    if (/^[1-9]$/.test(event.key)) this.card?.namer.pressed(Number(event.key));
+  }
+
+  #wait() {
+    this.card = null;
+    replace(this.column, emptyState("Show it something", `It knows ${plural(this.session.model.classes.length, "class", "classes")}. Draw one of them, or something else to see it say "unknown".`,
+      icon("M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16z", "M9 10h.01M15 10h.01M9 15c1 1 5 1 6 0")));
+  }
+
+  #drawn(pad) {
+    clearTimeout(this.timer);
+    if (pad.empty) { this.#wait(); return; }
+    this.timer = setTimeout(() => this.#answer(pad.picture()).catch(complain), AFTER);
+  }
+
+  // As many answers a second as the server gives, one request at a time.
+  async #live(webcam) {
+    let speed = null;
+    let last = performance.now();
+    while (webcam.running) {
+      try {
+        await this.#answer(webcam.picture(), { nearest: 0, rate: speed });
+      } catch (error) {
+        complain(error);
+        webcam.stop();
+      }
+      const now = performance.now();
+      speed = (speed ?? 1000 / (now - last)) * 0.8 + 0.2 * (1000 / (now - last));
+      last = now;
+    }
+  }
+
+  async #answer(picture, { nearest = 6, rate = null } = {}) {
+    const order = this.order = (this.order ?? 0) + 1;
+    const { answers } = await this.session.api.predict([picture], { nearest });
+    if (order !== this.order) return; // a newer picture is on its way
+    if (!this.card?.element.isConnected) {
+      this.card = new AnswerCard(this.session, (name, picture) => this.#correct(name, picture));
+      replace(this.column, this.card.element);
+    }
+    this.card.show(answers[0], picture, rate);
+  }
+
+  async #correct(name, picture) {
+    try {
+      const { added } = await this.session.draft.add(picture, name);
+      this.#noted([added[0]?.id].filter(Boolean), name);
+      return true;
+    } catch (error) {
+      complain(error);
+      return false;
+    }
+  }
+
+  #noted(ids, name) {
+    const n = this.session.draft.photos.length;
+    toast(`Noted as ${name}. ${plural(n, "photo waits", "photos wait")} for the next lesson.`, { action: "Teach now", run: () => this.teachNow() });
+  }
+
+  // Photos that were dropped, pasted or chosen: each with its answer, to be corrected alone or together.
+  async receive({ photos, zips, others }) {
+    if (!this.session.model.version) { location.hash = "#teach"; return; }
+    if (!photos.length) {
+      toast(zips.length ? "Zips are for Teach; drop photos here." : `${others[0] ?? "That"}: no photo that can be read.`, { bad: true });
+      return;
+    }
+    const files = photos.map(({ file }) => file);
+    this.card = null;
+    replace(this.column, h("p", { class: "soft" }, `Looking at ${plural(files.length, "photo")}`));
+    try {
+      const answers = [];
+      for (let i = 0; i < files.length; i += AT_ONCE) {
+        answers.push(...(await this.session.api.predict(files.slice(i, i + AT_ONCE), { nearest: files.length === 1 ? 6 : 0 })).answers);
+      }
+      if (files.length === 1) this.#one(files[0], answers[0]);
+      else this.#many(files, answers);
+    } catch (error) {
+      this.#wait();
+      complain(error);
+    }
+  }
+
+  #one(file, answer) {
+    this.card = new AnswerCard(this.session, (name, picture) => this.#correct(name, picture));
+    this.card.show(answer, file);
+    replace(this.column, h("img", { class: "try-photo", src: URL.createObjectURL(file), alt: file.name }), this.card.element);
+  }
+
+  #many(files, answers) {
+    const items = answers.map((answer, i) => ({
+      key: String(i), file: files[i], url: URL.createObjectURL(files[i]),
+      title: answer.error ? "cannot be read" : answer.label,
+      note: answer.error ?? (answer.known ? `${percent(answer.probability)} sure` : `perhaps ${answer.best}`),
+    }));
+    const grid = new PhotoGrid({
+      label: "Answers", items, names: this.session.classNames(), ask: "No, these are",
+      assign: (chosen, name) => this.#assign(chosen, name),
+    });
+    const unknown = answers.filter((answer) => answer.known === false).length;
+    replace(this.column, h("div", { class: "panel" },
+      h("div", { class: "panel-head" }, h("h2", {}, plural(answers.length, "answer")), h("p", { class: "soft small" }, unknown ? `${unknown} unknown` : "")),
+      grid.element));
+  }
+
+  async #assign(chosen, name) {
+    try {
+      await this.session.draft.addMany(chosen.map(({ file }) => ({ file, className: name })));
+      this.#noted([], name);
+    } catch (error) {
+      complain(error);
+    }
+  }
+}

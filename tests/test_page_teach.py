@@ -1,0 +1,94 @@
+"""Teach on the page, in a real browser: drawings, folders, the webcam, and names that are text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from browser import Visitor, sketch
+from lessons import World
+from serving import serving
+from triphase.server.options import ServeOptions
+
+KINDS = ("ring", "cross", "stairs")
+
+
+def test_three_things_drawn_five_times_each_are_recognised(visitor: Visitor, tmp_path: Path) -> None:
+    page = visitor.page
+    with serving(ServeOptions(tmp_path / "drawings")) as served:
+        visitor.open(served.page)
+        expect(page.get_by_role("heading", name="Your first minute")).to_be_visible()
+        for kind in KINDS:
+            page.get_by_label("What is it?").fill(kind)
+            for number in range(5):
+                visitor.draw("teach", sketch(kind, number))
+                visitor.button("Add drawing").click()
+                expect(visitor.card(kind)).to_contain_text(f"{number + 1} new photo")
+        visitor.button("Teach").click()
+        expect(page.get_by_role("dialog")).to_contain_text("15 photos to learn")
+        visitor.button("Start the lesson").click()
+        visitor.expect_learned()
+        page.get_by_role("link", name="Try it").click()
+        for kind in KINDS:
+            visitor.draw("try", sketch(kind, 7))
+            expect(page.locator(".answer-label")).to_have_text(kind)
+            page.locator("#try-draw-panel").get_by_label("Clear the pad").click()
+
+
+def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page)
+        visitor.drop(world.two)
+        expect(visitor.card("yellow")).to_contain_text("10 new photos")
+        expect(visitor.card("red")).to_contain_text("5 new photos")
+        visitor.button("Teach").click()
+        expect(visitor.page.get_by_role("dialog")).to_contain_text("1 new class: yellow")
+        visitor.button("Start the lesson").click()
+        visitor.expect_learned()
+        expect(visitor.page.locator(".outcome")).to_contain_text("held-out photos of the earlier classes")
+        expect(visitor.card("yellow")).to_contain_text("10 taught")
+        visitor.go("history")
+        visitor.button("Take back").click()
+        visitor.button("Take it back").click()
+        expect(visitor.page.locator(".in-use")).to_contain_text("version 1")
+        visitor.go("teach")
+        expect(visitor.card("yellow")).to_have_count(0)
+
+
+def test_the_webcam_takes_a_burst_while_the_button_is_held(visitor: Visitor, world: World) -> None:
+    page = visitor.page
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page)
+        page.get_by_label("What is it?").fill("ball")
+        page.get_by_role("tab", name="Webcam").click()
+        visitor.button("Start the webcam").click()
+        hold = visitor.button("Hold to take pictures")
+        expect(hold).to_be_enabled()
+        hold.hover()
+        page.mouse.down()
+        expect(page.locator("#teach .camera-count")).to_have_text(re.compile(r"^([3-9]|\d\d+)$"))
+        page.mouse.up()
+        expect(visitor.card("ball")).to_contain_text("new photos")
+
+
+def test_a_drawing_needs_no_mouse(visitor: Visitor, world: World) -> None:
+    page = visitor.page
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page)
+        page.get_by_label("What is it?").press_sequentially("line")
+        page.keyboard.press("Enter")
+        for key in ("Space", "ArrowRight", "ArrowRight", "ArrowDown", "Space", "Tab", "Enter"):
+            page.keyboard.press(key)
+        expect(visitor.card("line")).to_contain_text("1 new photo")
+
+
+@pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "<b>bold&amp;"], ids=["image", "entity"])
+def test_names_are_shown_as_text(visitor: Visitor, world: World, name: str) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        served.upload("/drafts/next/photos", [world.test / "red" / "100.png"], label=name)
+        visitor.open(served.page)
+        expect(visitor.card(name)).to_have_count(1)
+        expect(visitor.page.locator("#cards b, #cards img[src=x]")).to_have_count(0)

@@ -1,0 +1,69 @@
+"""Try on the page, in a real browser: answers, corrections, what is unknown, and the webcam live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import expect
+
+from browser import Visitor
+from lessons import World
+from serving import serving
+from triphase.server.options import ServeOptions
+
+
+def test_a_correction_is_one_key_and_becomes_the_next_lesson(visitor: Visitor, world: World) -> None:
+    page = visitor.page
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page, "try")
+        visitor.drop(world.test / "red" / "100.png")
+        expect(page.locator(".answer-label")).to_have_text("red")
+        page.keyboard.press("1")  # the classes in order of their names: blue is the first
+        expect(page.locator(".noted")).to_have_text("Noted as blue for the next lesson.")
+        assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ["blue"]
+        page.locator(".answer").get_by_role("button", name="green").click()
+        expect(page.locator(".noted")).to_have_text("Noted as green for the next lesson.")
+        assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ["green"]
+
+
+def test_what_is_unknown_becomes_a_class(visitor: Visitor, world: World, tmp_path: Path) -> None:
+    page, strange = visitor.page, tmp_path / "strange"
+    strange.mkdir()
+    for number in range(6):
+        noise = np.random.default_rng(number).integers(0, 2, (8, 8, 3)) * 255
+        Image.fromarray(noise.astype(np.uint8)).save(strange / f"{number}.png")
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page, "try")
+        visitor.drop(*sorted(strange.iterdir()))
+        expect(page.locator("#answer-column h2")).to_have_text("6 answers")
+        photos = page.get_by_role("option")
+        expect(photos.filter(has_text="unknown").first).to_be_visible()
+        photos.first.click()
+        photos.last.click(modifiers=["Shift"])
+        page.get_by_label("Name of a new class").fill("noise")
+        visitor.button("Make it a class").click()
+        expect(page.locator("#toasts")).to_contain_text("6 photos wait for the next lesson")
+        visitor.button("Teach now").click()
+        expect(page.get_by_role("dialog")).to_contain_text("1 new class: noise")
+        visitor.button("Start the lesson").click()
+        visitor.expect_learned()
+        visitor.go("try")
+        visitor.drop(strange / "0.png")
+        expect(page.locator(".answer .bar-row")).to_have_count(4)
+
+
+def test_the_webcam_is_answered_again_and_again(visitor: Visitor, world: World) -> None:
+    page = visitor.page
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page, "try")
+        page.get_by_role("tab", name="Webcam").click()
+        visitor.button("Start the webcam").click()
+        for _ in range(5):
+            with page.expect_response("**/predict?*") as response:
+                pass
+            assert response.value.ok
+        expect(page.locator(".rate")).to_contain_text("answers a second")
+        visitor.button("Stop the webcam").click()
+        expect(page.locator("#try video")).to_be_hidden()
