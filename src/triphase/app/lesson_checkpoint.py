@@ -30,7 +30,7 @@ class LessonCheckpoint:
         digest.update(str((photos.names, asdict(model.options))).encode())
         current = store.current()
         parent, threads = current.number if current else 0, torch.get_num_threads()
-        self._mark = LessonMark(lesson=digest.hexdigest(), parent=parent, threads=threads)
+        self._mark = LessonMark(lesson=digest.hexdigest(), parent=parent, threads=threads, engine=model.engine)
         self._store, self._model = store, model
         self.quick_version = quick_version  # the version in use has learned this lesson in part
         self._states = Checkpoint(store.work / "state", store.directory.lock)
@@ -109,6 +109,11 @@ class LessonCheckpoint:
             return (
                 f"The interrupted lesson ran with {mark.threads} threads and this one runs with "
                 f"{self._mark.threads}, which would end with another model: it was started again."
+            )
+        if mark.engine != self._mark.engine:
+            return (
+                f"The interrupted lesson ran on {mark.engine} and this one runs on {self._mark.engine}, "
+                "which would end with another model: it was started again."
             )
         return None
 
