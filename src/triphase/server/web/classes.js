@@ -47,7 +47,7 @@ export function interval(accuracy) {
 // The newest photos of a class, as far as there are pictures of them: an address ends with the photo's id.
 function photos(session, taught, close) {
   if (!taught?.thumbnails.length) return null;
-  const items = taught.thumbnails.map((url, i) => ({ key: url.split("/").at(-1), url, title: `photo ${i + 1}` }));
+  const items = taught.thumbnails.map((url, i) => ({ key: url.split("/").at(-1), url, title: `photo ${i + 1}`, caption: false }));
   const others = session.model.classes.map(({ name }) => name).filter((name) => name !== taught.name).sort();
   const grid = new PhotoGrid({
     label: `Newest photos of ${taught.name}`, items, names: others, ask: "Move them to", newClass: false,

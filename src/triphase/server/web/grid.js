@@ -4,7 +4,7 @@ import { h, plural } from "./dom.js";
 import { namer } from "./namer.js";
 
 export class PhotoGrid {
-  // items: [{key, url, title, note, group}]; assign(items, name); actions: [{text, run(items)}]
+  // items: [{key, url, title, note, group, caption}]; assign(items, name); actions: [{text, run(items)}]
   constructor({ label, items, names, assign, actions = [], opened, ask, newClass = true }) {
     const groups = grouped(items);
     this.items = groups.flat();
@@ -38,7 +38,7 @@ export class PhotoGrid {
       onfocus: () => this.#focus(i),
     },
     h("span", { class: "thumb" }, item.url ? h("img", { src: item.url, alt: "", loading: "lazy" }) : h("span", { class: "no-picture" }, "no picture kept")),
-    h("span", { class: "photo-title" }, item.title),
+    item.caption !== false && h("span", { class: "photo-title" }, item.title),
     item.note && h("span", { class: "photo-note" }, item.note));
   }
 

@@ -8,7 +8,7 @@ import { confirmPlan } from "./plan.js";
 import { complain, toast } from "./toast.js";
 
 const ENOUGH = 5; // photos of a class to begin with
-const SHOWN = 12; // thumbnails on a card
+const SHOWN = 10; // thumbnails on a card
 
 export class Teach {
   constructor(session) {

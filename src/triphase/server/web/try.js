@@ -18,7 +18,7 @@ export class Try {
       changed: (pad) => this.#drawn(pad),
       live: (webcam) => this.#live(webcam),
       received: (found) => this.receive(found),
-      sentence: "One or many; each gets an answer. Nothing is kept.",
+      sentence: "One or many: each gets an answer.",
     });
     replace($("#try-input"), this.inputs.elements);
     session.addEventListener("model", () => this.render());
@@ -110,6 +110,8 @@ export class Try {
     }
     const files = photos.map(({ file }) => file);
     this.card = null;
+    this.inputs.pad.clear();
+    this.inputs.tabs.choose("try-photos");
     replace(this.column, h("p", { class: "soft" }, `Looking at ${plural(files.length, "photo")}`));
     try {
       const answers = [];
