@@ -27,6 +27,12 @@ def serve(
     photos: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Allow lessons from folders in this one.")
     ] = None,
+    watch: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Answer photos that appear in this folder.")
+    ] = None,
+    label_studio: Annotated[
+        str | None, typer.Option(metavar="URL", help="Be an ML backend of this Label Studio.")
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="Take the token from a file, in place of making one.")
     ] = None,
@@ -38,8 +44,13 @@ def serve(
         typer.Option("--thumbnails/--no-thumbnails", help="Keep small pictures of taught photos in the model."),
     ] = True,
     keep_unsure: Annotated[
-        str, typer.Option(metavar="BYTES", help="Keep photos that answers are unsure of, as in 200MB.")
-    ] = "0",
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Keep photos that answers are unsure of, as in 200MB.",
+            show_default="0, with --watch 200MB",
+        ),
+    ] = None,
     certfile: Annotated[Path | None, typer.Option(help="Certificate for TLS, with --keyfile.")] = None,
     keyfile: Annotated[Path | None, typer.Option(help="Key for TLS, with --certfile.")] = None,
 ) -> None:
@@ -54,7 +65,8 @@ def serve(
 
     address = Address(host, port, tuple(allow_host or ()), certfile, keyfile)
     token = None if token_file is None else token_file.read_text(encoding="utf-8")
-    options = ServeOptions(model, models, photos, thumbnails=thumbnails, keep_unsure=_bytes(keep_unsure))
+    kept = _bytes(keep_unsure if keep_unsure is not None else "200MB" if watch else "0")
+    options = ServeOptions(model, models, photos, watch, label_studio, thumbnails, kept)
     serve(options, address, token, open_page=open_page)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,13 +13,26 @@ from starlette.types import ASGIApp
 
 from triphase import __version__
 from triphase.server import docs_page, page, problems
+from triphase.server.label_studio import LabelStudio
 from triphase.server.limits import Limits
 from triphase.server.metrics import Metrics
 from triphase.server.models import Models
 from triphase.server.options import ServeOptions
-from triphase.server.routes import drafts, export, health, inbox, lessons, models, predict, review
+from triphase.server.routes import (
+    drafts,
+    export,
+    health,
+    inbox,
+    label_studio,
+    lessons,
+    models,
+    predict,
+    review,
+    watched,
+)
 from triphase.server.schemas import Problem
 from triphase.server.security import Access, Guard
+from triphase.server.watch import Watcher
 
 DESCRIPTION = (
     "Teach an image classifier, ask it, and take back what it was taught. Errors are problem documents (RFC 9457)."
@@ -40,12 +54,21 @@ class Application:
 
 def create_app(options: ServeOptions, access: Access) -> Application:
     """The application for some models."""
+    studio = None if options.label_studio is None else LabelStudio(options.label_studio)
     served = Models(options)
+    try:
+        watcher = None if options.watch is None else Watcher(options.watch, served.only())
+    except BaseException:
+        served.release()
+        raise
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await served.start()
+        watching = None if watcher is None else asyncio.create_task(watcher.run())
         yield
+        if watching is not None:
+            watching.cancel()
         await served.close()
 
     app = FastAPI(
@@ -60,12 +83,27 @@ def create_app(options: ServeOptions, access: Access) -> Application:
     )
     metrics = Metrics(served)
     app.state.models, app.state.photos, app.state.metrics = served, options.photos, metrics
-    app.state.closing = False
-    for part in (models, predict, drafts, lessons, review, inbox, export, health, docs_page, page):
+    app.state.closing, app.state.watcher = False, watcher
+    app.state.label_studio = studio
+    for part in (
+        models,
+        predict,
+        drafts,
+        lessons,
+        review,
+        inbox,
+        watched,
+        export,
+        label_studio,
+        health,
+        docs_page,
+        page,
+    ):
         app.include_router(part.router)
     problems.install(app)
     _describe_problems(app)
-    guarded = Guard(metrics.measured(app), access, options.limits, public={"/healthz", *page.paths()})
+    public = {"/healthz", *page.paths()}
+    guarded = Guard(metrics.measured(app), access, options.limits, public, basic=label_studio.PATHS)
     return Application(guarded, app, options.limits)
 
 

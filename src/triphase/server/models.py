@@ -32,8 +32,12 @@ class Models:
         self.options, self.pool = options, answer_pool()
         self._open: dict[str, ServedModel] = {}
         self._locks = ExitStack()
-        for name in self.names():
-            self._serve(self.one or (self.folder or Path()) / name)
+        try:
+            for name in self.names():
+                self._serve(self.one or (self.folder or Path()) / name)
+        except BaseException:
+            self.release()
+            raise
 
     async def start(self) -> None:
         """Go on with lessons that an earlier server did not finish."""
@@ -43,10 +47,20 @@ class Models:
     async def close(self) -> None:
         """Stop lessons without loss."""
         await asyncio.gather(*(model.lessons.close() for model in self._open.values()))
+        self.release()
+
+    def release(self) -> None:
+        """Let others serve these models."""
         self._locks.close()
         self.pool.shutdown(cancel_futures=True)
         for model in self._open.values():
             _remove_if_unused(model.work)
+
+    def only(self) -> ServedModel:
+        """The model, if there is but one."""
+        if self.one is None:
+            raise InvalidValue("A folder is watched for one model: give that model in place of --models.")
+        return self._open[self.one.name]
 
     def opened(self) -> list[ServedModel]:
         """The models that are being served."""

@@ -176,6 +176,19 @@ class PhotoAnswer(BaseModel):
     error: str | None = None
 
 
+class WatchedAnswer(PhotoAnswer):
+    """What the model said about a photo that appeared in the watched folder."""
+
+    version: int
+    time: str
+
+
+class Watched(BaseModel):
+    """Answers about photos of the watched folder, newest first."""
+
+    answers: list[WatchedAnswer]
+
+
 class Answers(BaseModel):
     """What one version of the model says about photos."""
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import hmac
+import re
 import secrets
 import socket
 import time
@@ -90,11 +91,11 @@ class Guard:
         access: Access,
         limits: Limits,
         public: Collection[str],
-        basic: Collection[str] = (),
+        basic: str = "",
     ) -> None:
-        """`public` paths need no token; `basic` ones also take it as the password of Basic authentication."""
+        """`public` paths need no token; those that match `basic` also take it as a password (RFC 7617)."""
         self.app, self.access, self.limits = app, access, limits
-        self.public, self.basic = frozenset(public), frozenset(basic)
+        self.public, self.basic = frozenset(public), re.compile(basic)
         self.requests = self.bytes_in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,7 +157,7 @@ class Guard:
             if _same(given.strip(), self.access.token):
                 return False
             raise Refused(401, "The token is not the one of this server; it may have restarted.", _CHALLENGE)
-        if kind.lower() == "basic" and path in self.basic and _same(_password(given), self.access.token):
+        if kind.lower() == "basic" and self.basic.fullmatch(path) and _same(_password(given), self.access.token):
             return False
         if any(_same(value, self.access.cookie) for value in _cookies(headers, self.access.cookie_name)):
             return True

@@ -1,0 +1,98 @@
+"""A folder in which photos appear, as cameras leave them: each is answered once, and kept if that was unsure."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+
+from triphase.data.decoding import image_suffixes
+from triphase.errors import BadData, TriphaseError
+from triphase.server.answering import Upload
+from triphase.server.schemas import WatchedAnswer
+from triphase.server.served_model import ServedModel
+from triphase.state import read_json, write_json
+
+SECONDS = 1.0  # between two looks
+REMEMBERED = 1000  # answers
+AT_ONCE = 64  # files that are read together
+Stamp = tuple[int, int]  # bytes, and time of the last change
+
+
+class Watcher:
+    """Answers new files of a folder for one model."""
+
+    def __init__(self, folder: Path, model: ServedModel) -> None:
+        if not folder.is_dir():
+            raise BadData(f"There is no folder {folder} to watch; make it, or check the spelling.")
+        self.folder, self.model = folder, model
+        self.answers: deque[WatchedAnswer] = deque(maxlen=REMEMBERED)
+        self._record = model.work / "watched.json"
+        self._done = self._read()
+        self._before: dict[str, Stamp] = {}
+
+    async def run(self) -> None:
+        """Look again and again."""
+        while True:
+            with suppress(OSError, TriphaseError):  # the folder or the model may be away for a while
+                await self.look()
+            await asyncio.sleep(SECONDS)
+
+    async def look(self) -> None:
+        """Answer files that are new, and have not changed since the last look: a camera may still write."""
+        found = await asyncio.to_thread(lambda: dict(_files(self.folder)))
+        if self._done is None:  # what lay there before anybody watched is not new
+            self._done = found
+            self._write()
+        ready = [name for name, stamp in found.items() if self._done.get(name) != stamp == self._before.get(name)]
+        self._before = found
+        for start in range(0, len(ready), AT_ONCE):
+            await self._answer(ready[start : start + AT_ONCE], found)
+        if ready:
+            self._done = {name: stamp for name, stamp in self._done.items() if name in found}
+            await asyncio.to_thread(self._write)
+
+    async def _answer(self, names: list[str], found: dict[str, Stamp]) -> None:
+        uploads = await asyncio.to_thread(lambda: [Upload(name, _content(self.folder / name)) for name in names])
+        version, said = await self.model.answering.answer(uploads, 3)
+        await self.model.unsure.keep(uploads, said)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        for name, one in zip(names, said, strict=True):
+            assert self._done is not None
+            self._done[name] = found[name]
+            self.answers.appendleft(WatchedAnswer(version=version, time=now, **one.answer.model_dump()))
+
+    def _read(self) -> dict[str, Stamp] | None:
+        try:
+            return {
+                str(name): (int(size), int(changed)) for name, (size, changed) in read_json(self._record).items()
+            }
+        except (TriphaseError, OSError, AttributeError, TypeError, ValueError):
+            return None
+
+    def _write(self) -> None:
+        write_json(self._record, self._done)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Stamp]]:
+    """The photos in a folder at any depth, without links and hidden ones."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(place, name)
+            if name.startswith(".") or path.suffix.lower() not in image_suffixes() or path.is_symlink():
+                continue
+            with suppress(OSError):
+                status = path.stat()
+                yield path.relative_to(folder).as_posix(), (status.st_size, status.st_mtime_ns)
+
+
+def _content(path: Path) -> bytes:
+    """A file; one that is gone is empty, and gets no answer."""
+    with suppress(OSError):
+        return path.read_bytes()
+    return b""
