@@ -9,6 +9,8 @@ from triphase.models import SplitClassifier, build
 
 SMALLEST = {  # an image size at which a forward pass is quick
     "efficientnet_lite0": 32,
+    "efficientnet_lite1": 32,
+    "efficientnet_lite2": 32,
     "mobilenet_v1": 32,
     "mobilenet_v1_1024": 32,
     "resnet32": 16,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from triphase import TPC, Experience, Memory, Recipe, run
 from triphase.bench.run import Report
 from triphase.budget import Budget
-from triphase.context import Context
+from triphase.context import MAX_PREPARED, Context
 from triphase.learners import Anchored, BiC, Learner, Step, Tick
 from triphase.models.folding import folded
 from triphase.testing import FIRST, REST, tiny_model, tiny_stream
@@ -62,16 +62,16 @@ def replace_weight(llf: nn.Module) -> None:
     convolution.weight = nn.Parameter(convolution.get_parameter("weight").detach().clone())
 
 
-def test_a_network_is_folded_once_until_it_changes() -> None:
+def test_a_block_is_prepared_once_until_it_changes() -> None:
     context, llf = Context(), tiny_model().llf
     calls: list[nn.Module] = []
 
-    def fold(network: nn.Module) -> nn.Module:
-        calls.append(network)
-        return folded(network)
+    def prepare() -> nn.Module:
+        calls.append(folded(llf))
+        return calls[-1]
 
-    one = context.folded(llf, fold)
-    assert context.folded(llf, fold) is one and len(calls) == 1
+    one = context.prepared(llf, prepare)
+    assert context.prepared(llf, prepare) is one and len(calls) == 1
     for change in (
         lambda: next(llf.parameters()).add_(0),  # whatever writes to a tensor, as optimisers do
         lambda: llf.load_state_dict(tiny_model().llf.state_dict()),
@@ -81,8 +81,17 @@ def test_a_network_is_folded_once_until_it_changes() -> None:
         with torch.no_grad():
             change()
         n = len(calls)
-        context.folded(llf, fold)
+        context.prepared(llf, prepare)
         assert len(calls) == n + 1
+
+
+def test_a_block_in_use_stays_prepared_while_others_come_and_go() -> None:
+    context, llf = Context(), tiny_model().llf
+    form = context.prepared(llf, lambda: folded(llf))
+    for _ in range(3 * MAX_PREPARED):
+        other = tiny_model().llf
+        context.prepared(other, lambda other=other: folded(other))  # type: ignore[misc]
+        assert context.prepared(llf, lambda: folded(llf)) is form
 
 
 def test_a_copy_of_a_learner_works_in_the_same_context() -> None:

@@ -22,7 +22,7 @@ def test_a_second_writer_of_a_directory_is_refused_and_a_dead_one_is_not_in_the_
     )
     try:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        with pytest.raises(Busy, match="Another process is at work"), locked(tmp_path):
+        with pytest.raises(Busy, match=f"Process {holder.pid} on .* is at work"), locked(tmp_path):
             pass
     finally:
         holder.kill()

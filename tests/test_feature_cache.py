@@ -202,7 +202,7 @@ def test_latent_does_not_depend_on_its_company(rows: list[int]) -> None:
     whole = encode(model, 80, x.__getitem__, 2)
     part = encode(model, len(some), lambda chunk: x[some[chunk]], 2)
     assert torch.equal(part, whole[some])
-    assert torch.equal(features(model, part), features(model, whole)[some])
+    assert torch.equal(features(model, part, Context()), features(model, whole, Context())[some])
 
 
 def test_encoding_holds_both_views_packed_with_channels_last() -> None:

@@ -30,8 +30,8 @@ def test_swapped_photos_are_the_first_suspects(world: World, tmp_path: Path, lea
     assert {suspect.id for suspect in found[:2]} == swapped
     assert {(s.name, s.looks_like) for s in found[:2]} == {("green", "red"), ("red", "blue")}
     assert all(0 <= s.own < s.sure <= 1 for s in found)
-    margins = [s.sure - s.own for s in found]
-    assert margins == sorted(margins, reverse=True)
+    ratios = [s.own / s.sure for s in found]
+    assert ratios == sorted(ratios)
 
 
 def test_a_confirmed_label_is_not_listed_again_unless_it_changes(world: World, tmp_path: Path) -> None:

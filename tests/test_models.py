@@ -152,7 +152,7 @@ def test_brn_replaces_every_batchnorm_and_changes_nothing_in_evaluation(name: st
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"name": "vgg"}, "'vgg'; there are efficientnet_lite0, mobilenet_v1,"),
+        ({"name": "vgg"}, "'vgg'; there are efficientnet_lite0, efficientnet_lite1,"),
         ({"name": "small_cnn", "norm": "gn"}, "'bn'.*'brn'.*got 'gn'"),
         ({"name": "small_cnn", "cut": 3}, "small_cnn has no option cut; it has channels, image_size, seed"),
         ({"name": "resnet32", "weights": Path("x.pth")}, "resnet32 has no option weights"),

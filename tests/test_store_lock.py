@@ -114,13 +114,13 @@ WRITES: dict[str, Callable[[Store], object]] = {
     "prune": lambda store: store.prune(1),
     "rewrite": lambda store: rewrite(store, without_cat, without_name, FORGOT),
     "discard work": lambda store: store.discard_work(),
-    "write lesson": lambda store: store.write_lesson(LessonMark(lesson="0" * 64, parent=2, threads=1)),
+    "write lesson": lambda store: store.directory.write_lesson(LessonMark(lesson="0" * 64, parent=2, threads=1)),
     "save checkpoint": lambda store: save_checkpoint(store, {"a": 1}),
 }
 
 
 def save_checkpoint(store: Store, state: State) -> None:
-    checkpoint = Checkpoint(store.work / "state", store.directory.lock.held)
+    checkpoint = Checkpoint(store.work / "state", store.directory.lock)
     checkpoint.load()
     checkpoint.save(state)
 
@@ -187,7 +187,7 @@ def assert_whole(store: Store) -> None:
     with store.lock():
         assert {store.load(number)[1].number for number in store.version_numbers()} >= {store.version().number}
         assert store.history()[-1]["version"] == store.version().number
-        if store.read_lesson() is not None:
+        if store.directory.read_lesson() is not None:
             assert Checkpoint(store.work / "state").load() in (None, {"a": 0, "b": 1}, {"a": 1})
         store.publish(model(4), info(4), taught(4))
     assert_tidy(store)
@@ -212,8 +212,11 @@ def test_a_lock_that_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) ->
         store.undo()
 
 
-def test_what_was_refused_at_once_leaves_no_directory(tmp_path: Path) -> None:
+def test_what_was_refused_at_once_leaves_no_directory_and_says_why(tmp_path: Path) -> None:
     store = Store(tmp_path / "m")
-    with store.lock():
-        store.remove_if_empty()
+    with pytest.raises(BadData, match="no photos"), store.lock():
+        try:
+            raise BadData("no photos")
+        finally:
+            store.remove_if_empty()
     assert not store.path.exists()

@@ -75,12 +75,23 @@ def test_features_of_another_version_are_taken_over_if_the_same_network_reads_th
     assert torch.equal(index.features, fresh.features)
 
 
-def test_the_distance_of_photos_of_one_class_is_below_that_of_two(world: World) -> None:
+def test_the_distance_of_photos_of_one_class_is_below_that_of_the_nearest_other(world: World) -> None:
     index = TaughtIndex(model_of(world.base))
-    apart, y = index.distances(index.features), index.labels
-    within, between = apart[y.unsqueeze(1) == y].mean(), apart[y.unsqueeze(1) != y].mean()
-    assert within < index.same_class_distance() < between
+    apart, halves = index.distances(index.features), []
     assert torch.allclose(apart.diagonal(), torch.zeros(len(index)), atol=1e-5)
+    of_class = [index.labels == label for label in range(3)]
+    for own in of_class:
+        within = float(apart[own][:, own].sum()) / (10 * 9)
+        nearest = min(float(apart[own][:, other].mean()) for other in of_class if other is not own)
+        assert within < nearest
+        halves.append((within + nearest) / 2)
+    assert index.same_class_distance() == pytest.approx(sum(halves) / 3, abs=1e-4)
+
+
+def test_a_single_class_has_a_distance_too(world: World, tmp_path: Path) -> None:
+    shutil.copytree(world.one / "red", tmp_path / "one" / "red")
+    done("teach", tmp_path / "m", tmp_path / "one", *SMALL)
+    assert TaughtIndex(model_of(tmp_path / "m")).same_class_distance() == 0.75
 
 
 def test_a_model_that_stores_nothing_has_no_neighbours(world: World, tmp_path: Path) -> None:

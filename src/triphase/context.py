@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,20 +17,31 @@ from torch import Tensor, nn
 from triphase.budget import Budget
 from triphase.stopwatch import Stopwatch
 
+MAX_PREPARED = 4  # blocks whose fastest form is kept
+
 
 class Context:
     """Belongs to one lesson or run, and to one thread at a time.
 
     `budget` limits the memory that latents take, `stopwatch` times the parts of training, and `latents_folder` is
-    where runs over the same images with the same llf find each other's latents (None: nowhere).
+    where runs over the same images with the same llf find each other's latents (None: nowhere). `engine` runs
+    frozen blocks: "torch", "onnx", or "auto" for ONNX Runtime where it pays.
     """
 
-    def __init__(self, budget: Budget | None = None, latents_folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        budget: Budget | None = None,
+        latents_folder: Path | None = None,
+        engine: Literal["torch", "onnx", "auto"] = "torch",
+    ) -> None:
         self.budget = Budget() if budget is None else budget
+        self.engine = engine
+        self.graphs: dict[bytes, Tensor] = {}  # ONNX graphs of frozen blocks, by the checksums of the blocks
+        self.sessions: dict[bytes, nn.Module] = {}  # the same ready to run
         self.stopwatch = Stopwatch()
         self.latents_folder = latents_folder
         self._latents: list[_Latents] | None = None  # None: not reused
-        self._folded: tuple[_Snapshot, nn.Module] | None = None
+        self._prepared: list[tuple[_Snapshot, nn.Module]] = []
 
     def __deepcopy__(self, memo: object) -> Context:
         return self  # a copy of a learner works in the same context
@@ -59,11 +71,13 @@ class Context:
             row_of = {id_: row for row, id_ in enumerate(ids.tolist())}
             self._latents.append(_Latents(_Snapshot(llf), row_of, z))
 
-    def folded(self, llf: nn.Module, fold: Callable[[nn.Module], nn.Module]) -> nn.Module:
-        """fold(llf), made once for as long as llf does not change."""
-        if self._folded is None or not self._folded[0].matches(llf):
-            self._folded = _Snapshot(llf), fold(llf)
-        return self._folded[1]
+    def prepared(self, block: nn.Module, prepare: Callable[[], nn.Module]) -> nn.Module:
+        """What `prepare` makes of a frozen block, made once for as long as the block does not change."""
+        found = [entry for entry in self._prepared if entry[0].matches(block)]
+        entry = found[0] if found else (_Snapshot(block), prepare())
+        others = [other for other in self._prepared if other is not entry]
+        self._prepared = [*others[1 - MAX_PREPARED :], entry]  # the one used last is the last to go
+        return entry[1]
 
 
 @dataclass(frozen=True)

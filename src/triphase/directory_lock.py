@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import stat
 import sys
 from collections.abc import Iterator
@@ -121,8 +122,20 @@ def locked(directory: Path) -> Iterator[DirectoryLock]:
             if not lock.is_held():
                 raise OSError("the directory was deleted and made anew")
         except OSError as error:
-            raise Busy(f"Another process is at work in {directory}; wait for it, or give another path.") from error
+            raise Busy(f"{_owner(path)} is at work in {directory}; wait until it is done.") from error
+        with suppress(OSError):  # a courtesy to whoever finds the lock taken
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f"Process {os.getpid()} on {platform.node()}\n".encode())
         yield lock
+
+
+def _owner(lock: Path) -> str:
+    """Who says in LOCK that it is theirs."""
+    with suppress(OSError, ValueError):
+        text = lock.read_text(encoding="utf-8").strip()
+        if text.isprintable() and text:
+            return text
+    return "Another process"
 
 
 def _same(descriptor: int, path: Path) -> bool:

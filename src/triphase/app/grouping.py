@@ -18,8 +18,7 @@ def group_alike(index: TaughtIndex, features: Tensor) -> list[list[int]]:
     """Rows of features (n, D), in groups of photos that look alike, the largest first; each row is in one group.
 
     `features` come from `Predictor.features`. Agglomerative clustering with average linkage: groups are joined
-    while their photos are on average nearer to each other than halfway between photos of one taught class and
-    photos of two.
+    while their photos are on average nearer to each other than `TaughtIndex.same_class_distance`.
     """
     from scipy.cluster.hierarchy import fcluster, linkage  # slow to import
     from scipy.spatial.distance import squareform

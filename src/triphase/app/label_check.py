@@ -68,8 +68,8 @@ def leave_out(index: TaughtIndex, closed: ClosedForm | None, folds: int = FOLDS)
 def suspects(index: TaughtIndex, left_out: LeftOut, confirmed: Mapping[int, str] | None = None) -> list[Suspect]:
     """Photos that look like another class than their own, the most probable mistakes first.
 
-    Ranked by how much more probable the other class is. `confirmed` are ids whose class a person has called right:
-    they are listed again only if they have another class now.
+    Ranked by how many times more probable the other class is. `confirmed` are ids and the class that a person has
+    called right: they are listed again only if they have another class now.
     """
     found = []
     answers = left_out.answers
@@ -78,7 +78,7 @@ def suspects(index: TaughtIndex, left_out: LeftOut, confirmed: Mapping[int, str]
         label, answer = int(left_out.labels[i]), int(answers[i])
         if confirmed is None or confirmed.get(id_) != index.names[label]:
             found.append(Suspect(id_, index.names[label], index.names[answer], float(p[answer]), float(p[label])))
-    return sorted(found, key=lambda s: (s.own - s.sure, s.id))
+    return sorted(found, key=lambda s: (s.own / s.sure, s.id))
 
 
 def _folds(index: TaughtIndex, closed: ClosedForm, n: int) -> Iterator[tuple[Tensor, ClosedForm]]:

@@ -30,16 +30,16 @@ class LessonCheckpoint:
         digest.update(str((photos.names, asdict(model.options))).encode())
         current = store.current()
         parent, threads = current.number if current else 0, torch.get_num_threads()
-        self._mark = LessonMark(lesson=digest.hexdigest(), parent=parent, threads=threads)
+        self._mark = LessonMark(lesson=digest.hexdigest(), parent=parent, threads=threads, engine=model.engine)
         self._store, self._model = store, model
         self.quick_version = quick_version  # the version in use has learned this lesson in part
-        self._states = Checkpoint(store.work / "state", store.directory.lock.held)
+        self._states = Checkpoint(store.work / "state", store.directory.lock)
         self._saved_at = time.perf_counter()
 
     def resume(self, notes: list[str], watch: Watch) -> bool:
         """Take up what an interrupted lesson left, if it was this one; `notes` say what became of it."""
         try:
-            mark = self._store.read_lesson()
+            mark = self._store.directory.read_lesson()
             state = self._states.load() if mark is not None else None
             if state is not None:
                 check_checkpoint(state, Model(self._model.options, blank=True).state_dict())
@@ -62,7 +62,7 @@ class LessonCheckpoint:
         """Whether a lesson was killed just after it was published, and left its checkpoint behind."""
         current = store.current()
         try:
-            mark = store.read_lesson()
+            mark = store.directory.read_lesson()
         except (CorruptState, Mismatch):  # nobody can continue it
             return current is not None
         return mark is not None and current is not None and mark.parent < current.number
@@ -71,7 +71,7 @@ class LessonCheckpoint:
     def recorded_threads(path: Path) -> int | None:
         """How many threads an interrupted lesson of a model directory runs with."""
         try:
-            mark = Store(path).read_lesson()
+            mark = Store(path).directory.read_lesson()
         except (CorruptState, Mismatch):  # it will start again
             return None
         return None if mark is None else mark.threads
@@ -95,7 +95,7 @@ class LessonCheckpoint:
         """The lesson goes on from the quick version that it has published itself."""
         self.quick_version = True
         self._mark = self._mark.model_copy(update={"parent": parent})
-        self._store.write_lesson(self._mark)
+        self._store.directory.write_lesson(self._mark)
 
     def close(self) -> None:
         """Wait for a save under way, and raise what went wrong with it."""
@@ -110,9 +110,14 @@ class LessonCheckpoint:
                 f"The interrupted lesson ran with {mark.threads} threads and this one runs with "
                 f"{self._mark.threads}, which would end with another model: it was started again."
             )
+        if mark.engine != self._mark.engine:
+            return (
+                f"The interrupted lesson ran on {mark.engine} and this one runs on {self._mark.engine}, "
+                "which would end with another model: it was started again."
+            )
         return None
 
     def _start(self) -> None:
         self._store.discard_work()
-        self._states = Checkpoint(self._store.work / "state", self._store.directory.lock.held)
-        self._store.write_lesson(self._mark)
+        self._states = Checkpoint(self._store.work / "state", self._store.directory.lock)
+        self._store.directory.write_lesson(self._mark)

@@ -82,7 +82,7 @@ def evaluate(
     path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None
 ) -> ModelEvaluation:
     """Accuracy on class folders; classes that the model does not know are refused."""
-    store, context = open_store(path), Context()
+    store, context = open_store(path), Context(engine="auto")
     parts, _ = store.load(parts=("inference", "taught"))
     predictor, taught = Predictor(parts), parts["taught"]
     photos = scan(folder, predictor.size, context.budget, skip_bad=skip_bad, watch=watch)

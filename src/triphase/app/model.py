@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from triphase.app.calibration import Calibration
 from triphase.app.ood import Moments, ood_scores
@@ -23,6 +23,8 @@ from triphase.data.memory import HELD_OUT, Memory
 from triphase.errors import CorruptState, InvalidValue, TriphaseWarning
 from triphase.learners.protocol import Teachable
 from triphase.models import SplitClassifier, backbone, build
+from triphase.models.engine import engine_of, frozen_form, remember_graphs
+from triphase.models.inference import Ensemble
 
 BATCH = 256
 NO_IDS = torch.empty(0, dtype=torch.long)
@@ -33,7 +35,7 @@ class Model:
 
     def __init__(self, options: ModelOptions, *, context: Context | None = None, blank: bool = False) -> None:
         """`blank`: a state will be loaded, so pre-trained weights need not be read."""
-        self.options, self.context = options, context or Context()
+        self.options, self.context = options, context or Context(engine="auto")
         self.network: SplitClassifier = build_network(options, blank=blank)
         self.network.freeze("llf")
         self.memory = self._make_memory()
@@ -84,19 +86,36 @@ class Model:
         """(n, D): what the closed form reads, of packed latents."""
         closed = self.learner.closed_form
         assert closed is not None
-        return features(closed.feature_model, z.float().unsqueeze(1))[:, 0]
+        return features(closed.feature_model, z.float().unsqueeze(1), self.context)[:, 0]
 
     def scores(self, z: Tensor, f: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits (n, classes) and out-of-distribution scores (n, k) of packed latents, as a predictor gives them.
 
         f are the closed form's features, where they are known.
         """
-        ensemble, logits, ood = self.learner.inference(), [], []
+        ensemble, logits, ood = self.inference(), [], []
         for rows in torch.arange(len(z)).split(BATCH):
             part = ensemble(unpack(z[rows].float()), None if f is None else f[rows])
             logits.append(part[0])
             ood.append(ood_scores(*part))
         return torch.cat(logits), torch.cat(ood)
+
+    def inference(self) -> Ensemble:
+        """The learner as it answers, its frozen blocks in their fastest form."""
+        ensemble = self.learner.inference()
+        with torch.inference_mode():
+            z = self.llf(torch.zeros(2, 3, self.size, self.size))
+        return ensemble.with_csf(lambda csf: frozen_form(csf, z, self.context))
+
+    @property
+    def engine(self) -> str:
+        """What runs llf, with its version."""
+        return engine_of(self.context, self.network.llf)
+
+    @property
+    def llf(self) -> nn.Module:
+        """llf in its fastest form, from float pixels 0..255."""
+        return frozen_form(self.network.llf, torch.zeros(2, 3, self.size, self.size), self.context)
 
     def logits_of(self, ids: Tensor, z: Callable[[Tensor], Tensor]) -> Tensor:
         """Logits of photos: those of the last calibration for exemplars, else of the packed latents z(rows)."""
@@ -121,6 +140,7 @@ class Model:
             "image_size": self.size,
             "learner": self.options.learner,
             "replay": self.options.replay,
+            "engine": self.engine,
             "lessons": self.lessons,
             "memory": {
                 "samples": len(memory) if memory is not None else 0,
@@ -195,6 +215,7 @@ class Model:
     def from_state(cls, state: dict[str, Any], context: Context | None = None) -> Model:
         """The model of a saved state."""
         model = cls(ModelOptions(**state["app"]["options"]), context=context, blank=True)
+        remember_graphs(state, model.context)
         try:
             check_learner(state, model.state_dict())
             model.load_state_dict(state)

@@ -46,22 +46,14 @@ class Plan:
     model: Model  # to go on from
     pending: frozenset[int]  # ids of photos that only an unfinished quick lesson has seen
     counts: dict[str, int]  # photos to learn, per class
+    n_known_already: int  # photos that were taught before
+    n_corrected: int  # photos that were taught before as another class
     doubtful: list[str]  # a sentence for each class that corrections would take most photos from
 
     @property
     def new_classes(self) -> list[str]:
         """Classes that the model does not know yet."""
         return [name for name in self.counts if name not in self.model.names]
-
-    @property
-    def n_known_already(self) -> int:
-        """Photos that were taught before."""
-        return sum(self.photos.known_already.values())
-
-    @property
-    def n_corrected(self) -> int:
-        """Photos that were taught before as another class."""
-        return int(self.photos.corrected.sum())
 
     def to_json(self) -> dict[str, Any]:
         """For --dry-run."""
@@ -100,7 +92,8 @@ def plan_lesson(
     doubtful = _doubtful(photos, taught, counts)
     if doubtful and not settings.force:
         raise Mismatch(f"{' '.join(doubtful)} If that is meant, teach with --force; else move them back.")
-    return Plan(photos, model, pending, counts, doubtful)
+    n_known_already, n_corrected = sum(photos.known_already.values()), int(photos.corrected.sum())
+    return Plan(photos, model, pending, counts, n_known_already, n_corrected, doubtful)
 
 
 def _open(

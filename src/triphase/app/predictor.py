@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from triphase.app.calibration import Calibration
 from triphase.app.ood import ood_scores
@@ -17,9 +19,10 @@ from triphase.app.store.versions import Store
 from triphase.data.decoding import decode, in_threads
 from triphase.data.images import Images
 from triphase.errors import BadData, CorruptState
-from triphase.models import build
-from triphase.models.folding import fold_layout_, folded
-from triphase.models.inference import Ensemble, ensemble_state, load_ensemble
+from triphase.models import SplitClassifier, build
+from triphase.models.engine import load_graph
+from triphase.models.folding import fold_layout_
+from triphase.models.inference import ensemble_state, load_ensemble
 
 if TYPE_CHECKING:
     from triphase.app.model import Model
@@ -49,11 +52,9 @@ class Predictor:
             self.names, self.size = tuple(about["names"]), int(about["image_size"])
             thresholds = tuple(-math.inf if t is None else t for t in about["thresholds"])
             self.calibration = Calibration(about["temperature"], thresholds)
-            network = build(about["backbone"], image_size=self.size, load_pretrained=False)
-            self._llf = fold_layout_(network.llf)
-            self._llf.load_state_dict(parts["inference_llf"])
-            self._llf.eval().requires_grad_(False)
-            self._ensemble = load_ensemble(_joined(parts), network.csf)
+            blocks = _Blocks(about["backbone"], self.size)
+            self._llf = blocks.llf(parts["inference_llf"])
+            self._ensemble = load_ensemble(_joined(parts), blocks.csf)
             self._check()
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise CorruptState(f"The parts of this model do not belong together ({error!r}).") from error
@@ -124,10 +125,30 @@ class Predictor:
         return max(1, PIXELS // self.size**2)
 
 
+class _Blocks:
+    """Loads frozen blocks: graphs for ONNX Runtime, or weights for torch, which need the network's layers."""
+
+    def __init__(self, backbone: str, size: int) -> None:
+        self._build = partial(build, backbone, image_size=size, load_pretrained=False)
+        self._network: SplitClassifier | None = None
+
+    def llf(self, saved: Mapping[str, Any]) -> nn.Module:
+        return load_graph(saved) if "graph" in saved else self._load(saved, "llf")
+
+    def csf(self, saved: Mapping[str, Any]) -> nn.Module:
+        return load_graph(saved) if "graph" in saved else self._load(saved, "csf")
+
+    def _load(self, saved: Mapping[str, Any], name: str) -> nn.Module:
+        if self._network is None:
+            self._network = self._build()
+        block = fold_layout_(copy.deepcopy(getattr(self._network, name)))
+        block.load_state_dict(saved)
+        return block.eval().requires_grad_(False)
+
+
 def inference_parts(model: Model) -> dict[str, Any]:
     """What a predictor needs of a model, one entry for each part that changes at its own pace."""
-    ensemble: Ensemble = model.learner.inference()
-    state, calibration = ensemble_state(ensemble), model.calibration
+    state, calibration = ensemble_state(model.inference()), model.calibration
     csfs = {f"inference_csf_{i}": member.pop("csf") for i, member in enumerate(state["members"])}
     return {
         "inference": {
@@ -137,7 +158,7 @@ def inference_parts(model: Model) -> dict[str, Any]:
             "temperature": calibration.temperature,
             "thresholds": [t if t > -math.inf else None for t in calibration.thresholds],
         },
-        "inference_llf": dict(folded(model.network.llf).state_dict()),
+        "inference_llf": dict(model.llf.state_dict()),
         "inference_scores": state,
         **csfs,
     }

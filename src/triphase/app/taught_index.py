@@ -89,15 +89,19 @@ class TaughtIndex:
         return (1 - unit @ unit.T).clamp(min=0)
 
     def same_class_distance(self) -> float:
-        """The distance halfway between photos of one class and photos of two, on average over taught classes."""
-        rows = torch.arange(len(self))
-        rows = rows[:: max(1, -(-len(self) // LIKENESS_PHOTOS))]
-        y, apart = self.labels[rows], self.distances(self.features[rows]).fill_diagonal_(0)
-        same = (y.unsqueeze(1) == y).fill_diagonal_(False)
-        other = y.unsqueeze(1) != y
-        within = float(apart[same].mean()) if bool(same.any()) else UNLIKE / 2
-        between = float(apart[other].mean()) if bool(other.any()) else UNLIKE
-        return (within + between) / 2
+        """Halfway from the distance between photos of one class to that from the nearest other, mean over classes.
+
+        With a single class nothing can be compared, and photos count as alike at three quarters of UNLIKE.
+        """
+        rows = torch.arange(len(self))[:: max(1, -(-len(self) // LIKENESS_PHOTOS))]
+        member = F.one_hot(self.labels[rows], len(self.names)).float()  # (photos, classes)
+        counts, apart = member.sum(0), self.distances(self.features[rows]).fill_diagonal_(0)
+        pairs = counts.unsqueeze(1) * counts - counts.diag()
+        means = (member.T @ apart @ member) / pairs  # (classes, classes); NaN where there is no pair
+        nearest = means.nan_to_num(torch.inf).fill_diagonal_(torch.inf).amin(1)
+        halfway = (means.diagonal() + nearest) / 2
+        measured = halfway.isfinite()
+        return float(halfway[measured].mean()) if bool(measured.any()) else 0.75 * UNLIKE
 
     def _similarities(self, features: Tensor) -> Tensor:
         """(n, photos): cosines."""

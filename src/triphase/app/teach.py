@@ -40,11 +40,15 @@ def teach(
 
     `options` are those that were asked for; they make a new model, and must agree with one that is there.
     """
-    started, settings, context = time.perf_counter(), settings or LessonSettings(), context or Context()
+    started, settings, context = (
+        time.perf_counter(),
+        settings or LessonSettings(),
+        context or Context(engine="auto"),
+    )
     store, new = Store(path), not path.exists()
     with store.lock(), _no_empty_folder(store, new), context.reuse_latents():
         plan = plan_lesson(store, photos, options, settings, watch, context)
-        if len(plan.photos) == 0:
+        if not plan.counts:
             return report_nothing(store, plan, settings, started)
         model, notes = plan.model, [*plan.photos.remarks, *_unlearn_corrected(plan, watch)]
         baseline = Baseline.of(model)
@@ -75,7 +79,7 @@ def dry_run(
     """What `teach` would learn with these arguments; what it would refuse is refused, and nothing is written."""
     store = Store(path)
     store.directory.check_location()
-    plan = plan_lesson(store, photos, options, settings or LessonSettings(), watch, Context())
+    plan = plan_lesson(store, photos, options, settings or LessonSettings(), watch, Context(engine="auto"))
     if plan.model.memory is not None:
         corrected, held_out = set(plan.photos.ids[plan.photos.corrected].tolist()), plan.model.held_out
         left = {c for id_, c in plan.model.taught.items() if id_ not in held_out and id_ not in corrected}

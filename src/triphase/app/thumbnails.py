@@ -93,7 +93,7 @@ def add(path: Path, pictures: Mapping[int, bytes], max_bytes: int = MAX_BYTES) -
 def remove(store: Store, ids: Collection[int]) -> None:
     """Remove thumbnails, with the lock held; a file that is damaged goes altogether."""
     kept, gone = _readable(store), set(ids)
-    if gone & kept.keys() or not kept:
+    if gone & kept.keys() or (not kept and (store.path / THUMBNAILS).exists()):
         _write(store, {id_: picture for id_, picture in kept.items() if id_ not in gone})
 
 
@@ -160,7 +160,7 @@ def _read(file: Path) -> dict[int, memoryview]:
 
 def _write(store: Store, pictures: Mapping[int, memoryview]) -> None:
     """Replace the file in one instant; without pictures there is none."""
-    lock, file = store.directory.lock.held, store.path / THUMBNAILS
+    lock, file = store.directory.lock, store.path / THUMBNAILS
     if not pictures:
         lock.remove(file)
         return

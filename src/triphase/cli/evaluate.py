@@ -10,8 +10,8 @@ from triphase.app import manage
 from triphase.cli.arguments import JSON, ModelFolder, PhotoFolder, SkipBad
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count, percent, print_json, say
-from triphase.cli.tables import cell, plain_table, print_skipped
+from triphase.cli.printing import count, percent, print_json, print_skipped, say
+from triphase.cli.tables import cell, plain_table
 
 
 def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:

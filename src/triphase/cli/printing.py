@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from triphase.errors import FEW
 from triphase.printable import printable
 
 
@@ -41,3 +42,13 @@ def count(n: int, what: str) -> str:
     ('1 photo', '2,000 photos', '2 classes')
     """
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}{'es' if what.endswith('s') else 's'}"
+
+
+def print_skipped(skipped: list[str]) -> None:
+    """Which photos could not be read, if any."""
+    if skipped:
+        say(f"Skipped {count(len(skipped), 'photo')}:")
+        for line in skipped[:FEW]:
+            say(f"  {line}")
+        if len(skipped) > FEW:
+            say(f"  and {len(skipped) - FEW} more.")

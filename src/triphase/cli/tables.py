@@ -3,8 +3,6 @@
 from rich.table import Table
 from rich.text import Text
 
-from triphase.cli.printing import count, say
-from triphase.errors import FEW
 from triphase.printable import printable
 
 TEXT_COLUMNS = ("class", "what", "when", "most often taken for", "")
@@ -22,13 +20,3 @@ def plain_table(*columns: str) -> Table:
 def cell(text: object) -> Text:
     """A name or a sentence for a table, escaped."""
     return Text(printable(text))
-
-
-def print_skipped(skipped: list[str]) -> None:
-    """Which photos could not be read, if any."""
-    if skipped:
-        say(f"Skipped {count(len(skipped), 'photo')}:")
-        for line in skipped[:FEW]:
-            say(f"  {line}")
-        if len(skipped) > FEW:
-            say(f"  and {len(skipped) - FEW} more.")

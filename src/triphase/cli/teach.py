@@ -20,8 +20,8 @@ from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count, percent, print_json, say
-from triphase.cli.tables import cell, print_skipped
+from triphase.cli.printing import count, percent, print_json, print_skipped, say
+from triphase.cli.tables import cell
 from triphase.errors import Interrupted, few
 
 NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}

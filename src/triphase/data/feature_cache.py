@@ -24,7 +24,7 @@ from triphase.data.images import Images
 from triphase.data.prefetch import prefetch
 from triphase.errors import CannotWrite, CorruptState
 from triphase.models import SplitClassifier
-from triphase.models.folding import folded
+from triphase.models.engine import engine_of, frozen_form
 
 CHUNK = 32  # images per pass, always full: a latent must not depend on the images beside it
 PIXELS = 1 << 18  # per pass at most, if it has more than 4 images: larger feature maps leave the processor's cache
@@ -51,7 +51,6 @@ def encode(
     """(n, views, ...): packed llf of n images in each of their views, in chunks that are always full."""
     context = Context() if context is None else context
     store: Tensor | None = None
-    llf = context.folded(model.llf, folded)
     chunk = min(CHUNK, max(4, PIXELS // (model.image_size or 1) ** 2))
 
     def prepare(start: int) -> tuple[Tensor, Tensor]:
@@ -62,7 +61,7 @@ def encode(
         for number in range(views):
             pixels = _padded(view(x, rows, number), chunk)
             with context.stopwatch.time("llf"):
-                z = pack(model.encode(pixels, llf))
+                z = pack(model.encode(pixels, frozen_form(model.llf, pixels, context)))
             if store is None:
                 store = context.budget.allocate((n, views, *z.shape[1:]), dtype)
             store[rows, number] = z[: len(rows)].to(store)
@@ -71,14 +70,22 @@ def encode(
 
 
 @torch.no_grad()
-def features(model: SplitClassifier, z: Tensor) -> Tensor:
+def features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
     """(n, views, D): csf of packed latents (n, views, ...), in chunks that are always full."""
     flat = z.flatten(0, 1)
     chunks = []
     for start in range(0, len(flat), CHUNK):
         part = flat[start : start + CHUNK].to(model.device).float()
-        chunks.append(model.features(unpack(_padded(part, CHUNK)))[: len(part)].cpu())
+        chunks.append(csf_features(model, unpack(_padded(part, CHUNK)), context)[: len(part)].cpu())
     return torch.cat(chunks).view(*z.shape[:2], -1)
+
+
+def csf_features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
+    """(n, D): csf of latents by the engine of the context; csf is in evaluation mode."""
+    if engine_of(context, model.csf) == "torch":
+        return model.features(z)
+    f: Tensor = frozen_form(model.csf, z, context)(z)
+    return f
 
 
 def _padded(x: Tensor, n: int) -> Tensor:

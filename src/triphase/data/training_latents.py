@@ -104,13 +104,13 @@ class TrainingLatents:
     def image_features(self) -> Tensor:
         """(n_i, n_views, D): csf of `image_views`, computed once while csf is frozen."""
         if self._image_features is None:
-            self._image_features = features(self._model, self.image_views())
+            self._image_features = features(self._model, self.image_views(), self._context)
         return self._image_features
 
     def memory_features(self) -> Tensor:
         """(|R|, n_views, D): csf of `memory_views`, computed once while csf is frozen."""
         if self._memory_features is None:
-            self._memory_features = features(self._model, self.memory_views())
+            self._memory_features = features(self._model, self.memory_views(), self._context)
         return self._memory_features
 
     def forget_features(self) -> None:

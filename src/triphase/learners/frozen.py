@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from triphase.context import Context
 from triphase.data.batches import Batches
-from triphase.data.feature_cache import features, latents
+from triphase.data.feature_cache import csf_features, features, latents
 from triphase.data.images import Images
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -50,7 +50,7 @@ def freeze_backbone(
 def extract_features(model: SplitClassifier, images: Images, context: Context) -> Tensor:
     """(n, D): csf(llf(x)) of images without augmentation."""
     with eval_mode(model):
-        return features(model, latents(model, images, context=context).unsqueeze(1))[:, 0]
+        return features(model, latents(model, images, context=context).unsqueeze(1), context)[:, 0]
 
 
 def without(closed_form: ClosedForm, f: Tensor, y: Tensor) -> ClosedForm:
@@ -60,7 +60,7 @@ def without(closed_form: ClosedForm, f: Tensor, y: Tensor) -> ClosedForm:
     return other
 
 
-def latent_features(model: SplitClassifier, z: Tensor) -> Tensor:
+def latent_features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
     """(n, D): csf of latents, as `logits` gets them."""
     with eval_mode(model), torch.no_grad():
-        return model.features(z.to(model.device).float())
+        return csf_features(model, z.to(model.device).float(), context)

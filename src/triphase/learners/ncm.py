@@ -104,7 +104,7 @@ class NCM:
 
     def features(self, z: Tensor) -> Tensor:
         """(n, D): csf of latents."""
-        return latent_features(self.model, z)
+        return latent_features(self.model, z, self.context)
 
     def scores(self, f: Tensor) -> Tensor:
         """(n, n_classes): cosines between features and class means; -inf for classes never seen.

@@ -88,7 +88,7 @@ class RanPAC:
 
     def logits(self, z: Tensor) -> Tensor:
         """Regressed one-hot labels."""
-        f = latent_features(self.model, z)
+        f = latent_features(self.model, z, self.context)
         return mask_unseen(F.relu(f @ self.P.to(f)) @ self.W.T.to(f), self.known)
 
     def state_dict(self) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class SLDA:
 
     def features(self, z: Tensor) -> Tensor:
         """(n, D): csf of latents."""
-        return latent_features(self.feature_model, z)
+        return latent_features(self.feature_model, z, self.context)
 
     def scores(self, f: Tensor) -> Tensor:
         """(n, n_classes): log-likelihoods up to what all classes share; -inf for classes never seen."""

@@ -12,7 +12,7 @@ from triphase.errors import InvalidValue
 from triphase.models.batchnorm import lacks_statistics, rebuild_batchnorm
 from triphase.models.batchrenorm import BatchRenorm2d, with_batch_renorm
 from triphase.models.depth_features import DepthFeatures
-from triphase.models.efficientnet_lite0 import efficientnet_lite0
+from triphase.models.efficientnet_lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
 from triphase.models.mobilenet_v1 import mobilenet_v1
 from triphase.models.resnet import resnet18, resnet32
 from triphase.models.small_cnn import small_cnn
@@ -31,7 +31,9 @@ class Backbone:
 
 BACKBONES: Mapping[str, Backbone] = MappingProxyType(
     {
-        "efficientnet_lite0": Backbone(efficientnet_lite0, photo_size=128, pretrained=True),
+        "efficientnet_lite0": Backbone(efficientnet_lite0, photo_size=224, pretrained=True),
+        "efficientnet_lite1": Backbone(efficientnet_lite1, photo_size=224, pretrained=True),
+        "efficientnet_lite2": Backbone(efficientnet_lite2, photo_size=224, pretrained=True),
         "mobilenet_v1": Backbone(mobilenet_v1, photo_size=128),
         "mobilenet_v1_1024": Backbone(partial(mobilenet_v1, max_channels=1024), photo_size=128),
         "resnet32": Backbone(resnet32, photo_size=32),
@@ -97,6 +99,8 @@ __all__ = [
     "backbone",
     "build",
     "efficientnet_lite0",
+    "efficientnet_lite1",
+    "efficientnet_lite2",
     "lacks_statistics",
     "linear_head",
     "mobilenet_v1",

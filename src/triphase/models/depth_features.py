@@ -16,6 +16,9 @@ class DepthFeatures(nn.Module):
         super().__init__()
         self.csf, self.max_width = csf, max_width
 
+    def extra_repr(self) -> str:
+        return f"max_width={self.max_width}"
+
     def forward(self, z: Tensor) -> Tensor:
         h, parts = z, [_pooled(z)]
         for layer in self.csf if isinstance(self.csf, nn.Sequential) else (self.csf,):

@@ -5,8 +5,7 @@ Nothing here has a training mode or changes a buffer, so any number of threads m
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -92,6 +91,16 @@ class Ensemble(nn.Module):
         self.weights, self.stds = tuple(weights), tuple(stds)
         self.eval().requires_grad_(False)
 
+    def with_csf(self, prepare: Callable[[nn.Module], nn.Module]) -> Ensemble:
+        """The same with another form of each member's csf."""
+        members = []
+        for member in self.members:
+            assert isinstance(member, Member)
+            csf, unit_length = prepare(member.csf), member.unit_length
+            whitening = member.whitening
+            members.append(Member(csf, member.weight, member.bias, unit_length=unit_length, whitening=whitening))
+        return Ensemble(members, self.weights, self.stds)
+
     @torch.inference_mode()
     def features(self, z: Tensor) -> Tensor:
         """(n, D): what the last member reads of z, by which images can be compared."""
@@ -152,12 +161,11 @@ def ensemble_state(ensemble: Ensemble) -> dict[str, Any]:
     return {"members": members, "weights": list(ensemble.weights), "stds": list(ensemble.stds)}
 
 
-def load_ensemble(state: Mapping[str, Any], csf: nn.Module) -> Ensemble:
-    """The ensemble of a saved state; `csf` is a block of the same architecture, whose values do not matter."""
+def load_ensemble(state: Mapping[str, Any], load_csf: Callable[[Mapping[str, Any]], nn.Module]) -> Ensemble:
+    """The ensemble of a saved state; `load_csf` makes a block of its saved state."""
     members = []
     for saved in state["members"]:
-        own = copy.deepcopy(csf)
-        own.load_state_dict(saved["csf"])
+        own = load_csf(saved["csf"])
         reader = own if saved["max_width"] is None else DepthFeatures(own, max_width=saved["max_width"])
         whitening = None if saved["whitening"] is None else _unpacked(saved["whitening"])
         members.append(

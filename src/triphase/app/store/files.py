@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import re
 import stat
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from triphase import state as files
 from triphase.app.store.checksums import FORMAT, sha256, verify_checksum, with_checksum
 from triphase.app.store.history import History
-from triphase.app.store.lock import WriterLock
 from triphase.app.store.schema import Current, Document, LessonMark, Part, Version, validate
-from triphase.errors import BadData, CorruptState, Mismatch, TriphaseError
+from triphase.directory_lock import DirectoryLock
+from triphase.errors import BadData, CorruptState, Mismatch, TriphaseError, TriphaseWarning
 
 THUMBNAILS = "thumbnails.safetensors"
 MODEL_FILES = ("CURRENT", "LOCK", "history.jsonl", "parts", THUMBNAILS, "versions", "work")
@@ -33,8 +36,14 @@ class Directory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lock = WriterLock(path)
-        self.history = History(path / "history.jsonl", self.lock)
+        self.held: DirectoryLock | None = None
+        self.history = History(path / "history.jsonl")
+
+    @property
+    def lock(self) -> DirectoryLock:
+        """The lock that the store has taken; whatever is written is written through it."""
+        assert self.held is not None, "only who has taken the lock may write"
+        return self.held
 
     def check_location(self) -> None:
         """Refuse to write where that could touch what is not ours."""
@@ -155,19 +164,28 @@ class Directory:
         try:
             self.read_part(digest)
         except TriphaseError:
-            self.lock.held.write(file, files.to_bytes({"part": value}))
+            self.lock.write(file, files.to_bytes({"part": value}))
             self.read_part(digest)
         return Part(sha256=digest, bytes=file.stat().st_size)
 
+    def write_parts(self, state: Mapping[str, Any]) -> dict[str, Part]:
+        """Write all of a state, or nothing."""
+        try:
+            return {str(name): self.write_part(value) for name, value in state.items()}
+        except Exception:
+            with suppress(TriphaseError):
+                self.collect_garbage()
+            raise
+
     def remove_version(self, number: int) -> None:
         """Remove the file of a version; its parts stay until garbage is collected."""
-        self.lock.held.remove(self._version_file(number))
+        self.lock.remove(self._version_file(number))
 
     def collect_garbage(self) -> None:
         """Remove temporary files, versions that never came into use, and parts that no version names."""
         for folder in (self.path, self.path / "versions", self.path / "parts"):
             for file in folder.glob(".*.tmp"):
-                self.lock.held.remove(file)
+                self.lock.remove(file)
         try:
             current = self.read_current()
             if current is None:
@@ -183,7 +201,16 @@ class Directory:
         needed = {self._part_file(part.sha256) for version in versions for part in version.parts.values()}
         for file in (self.path / "parts").glob("*.safetensors"):
             if file not in needed:
-                self.lock.held.remove(file)
+                self.lock.remove(file)
+
+    def warn_of_damaged_history(self) -> None:
+        """A damaged line keeps nobody from teaching; `history` and `forget --everywhere` refuse it."""
+        try:
+            current = self.read_current()
+        except (CorruptState, Mismatch):  # whoever needs CURRENT reports it
+            return
+        if damage := self.history.damage(current.event if current else None):
+            warnings.warn(damage, TriphaseWarning, stacklevel=3)
 
     def _write(self, file: Path, document: Document, indent: int | None = None) -> None:
-        self.lock.held.write(file, with_checksum({"format": FORMAT, **document.model_dump()}, indent) + b"\n")
+        self.lock.write(file, with_checksum({"format": FORMAT, **document.model_dump()}, indent) + b"\n")

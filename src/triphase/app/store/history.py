@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from triphase import state as files
 from triphase.app.store.checksums import verify_checksum, with_checksum
-from triphase.app.store.lock import WriterLock
 from triphase.app.store.schema import validate_event
-from triphase.errors import CorruptState
+from triphase.directory_lock import DirectoryLock
+from triphase.errors import CorruptState, InvalidValue
 
 Event = dict[str, Any]
 
@@ -22,8 +23,8 @@ class History:
     Any other line that cannot be verified is damage, which `read` reports.
     """
 
-    def __init__(self, file: Path, lock: WriterLock) -> None:
-        self.file, self._lock = file, lock
+    def __init__(self, file: Path) -> None:
+        self.file = file
 
     def read(self, newest: Event | None) -> list[Event]:
         """All events, oldest first; the last one is `newest`, the event of CURRENT, even before it is recorded."""
@@ -42,21 +43,21 @@ class History:
         lines = self._lines(newest)
         return self._describe_damage(lines) if None in lines else None
 
-    def append(self, newest: Event | None) -> None:
+    def append(self, newest: Event | None, lock: DirectoryLock) -> None:
         """Record the event of CURRENT, if it is not recorded yet; lines that are damaged stay as they are."""
         if newest is None or _recorded(newest, self._lines(newest)):
             return
         line, content = with_checksum(newest) + b"\n", self._content()
         torn = content[content.rfind(b"\n") + 1 :]
         if torn and line.startswith(torn):
-            self._lock.held.append(self.file, line, len(content) - len(torn))
+            lock.append(self.file, line, len(content) - len(torn))
         else:
-            self._lock.held.append(self.file, b"\n" * bool(torn) + line, len(content))
+            lock.append(self.file, b"\n" * bool(torn) + line, len(content))
 
-    def write(self, events: Iterable[Event]) -> None:
+    def write(self, events: Iterable[Event], lock: DirectoryLock) -> None:
         """Replace the whole history."""
         blob = b"".join(with_checksum(event) + b"\n" for event in events)
-        self._lock.held.write(self.file, blob)
+        lock.write(self.file, blob)
 
     def _lines(self, newest: Event | None) -> list[Event | None]:
         """The event of each line, or None for one that cannot be verified."""
@@ -88,6 +89,19 @@ class History:
             ) from error
         except OSError as error:
             raise CorruptState(f"{self.file} cannot be read ({error.strerror}); check its permissions.") from error
+
+
+def new_event(event: Mapping[str, Any], number: int) -> Event:
+    """An event that may be recorded for a version, with the time of now."""
+    try:
+        return validate_event({**event, "version": number, "time": now()})
+    except ValueError as error:
+        raise InvalidValue(f"This event cannot be recorded ({error}); nothing was changed.") from error
+
+
+def now() -> str:
+    """The time as it is recorded."""
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
 
 
 def event_key(event: Event) -> tuple[int, str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from triphase.app.store import identities
 from triphase.app.store.checksums import json_copy
-from triphase.app.store.history import Event
-from triphase.app.store.publishable import check_publishable, checked, checked_event
+from triphase.app.store.history import Event, new_event
 from triphase.app.store.schema import Version
+from triphase.app.store.state_checks import publishable
 from triphase.app.store.versions import Store
 from triphase.errors import InvalidValue
 from triphase.state import State
@@ -34,7 +34,7 @@ def rewrite(
     """
     store.version()
     with store.lock():
-        checked_event(event, store.version().number)
+        new_event(event, store.version().number)
         state, in_use = store.load()
         result = transform(state, in_use)
         if result is None:
@@ -62,8 +62,7 @@ def _rewrite_version(
     state, info = result
     known = identities.without_names(version.identities, info["classes"], forgotten_names)
     document = version.model_dump() | {"info": json_copy(info), "identities": known}
-    check_publishable(state, info)
-    changed = checked(Version, document).model_copy(update={"parts": store.write_parts(state)})
+    changed = publishable(document, state).model_copy(update={"parts": store.directory.write_parts(state)})
     if changed != version:
         store.directory.write_version(changed)
     return changed
@@ -79,6 +78,6 @@ def _rewrite_history(store: Store, change_event: Callable[[Event], Event]) -> No
         return json_copy(change_event(event)) | {"version": event["version"], "time": event["time"]}
 
     newest = changed(current.event)
-    store.directory.history.append(current.event)
+    store.directory.history.append(current.event, store.directory.lock)
     store.directory.write_current(current.model_copy(update={"event": newest}))
-    store.directory.history.write(map(changed, events))
+    store.directory.history.write(map(changed, events), store.directory.lock)

