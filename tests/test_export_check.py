@@ -49,7 +49,7 @@ def test_another_class_or_flag_counts_unless_rounding_may_decide_it(original: Wo
         check_pixels(predictor, lambda part: run(part, other_class=True), pixels)
     with pytest.raises(Mismatch, match="0 have another class, 20 differ"):
         check_pixels(predictor, lambda part: run(part, other_flag=True), pixels)
-    _, ood = predictor.scores(predictor.latents(pixels[:1]))
+    _, ood = predictor.scores(pixels[:1])
     predictor.calibration = Calibration(predictor.calibration.temperature, tuple(ood[0].tolist()))
     assert check_pixels(predictor, lambda part: run(part, other_flag=True), pixels[:1]).other_flag == 0
 
@@ -59,7 +59,7 @@ def test_answers_that_are_no_numbers_are_refused(original: World) -> None:
     z = predictor.latents(pixels_of(original.test, 8))
 
     def run(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logits, ood = predictor.scores(part)
+        logits, ood = predictor.latent_scores(part)
         probabilities = predictor.calibration.probabilities(logits)
         return probabilities * torch.nan, probabilities.argmax(1), ~predictor.calibration.accepts(ood)
 

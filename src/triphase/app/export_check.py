@@ -57,7 +57,7 @@ def _run(session: Any, name: str, given: Tensor) -> tuple[Tensor, Tensor, Tensor
 def _check(predictor: Predictor, run: Run, given: Tensor, latents: Callable[[Tensor], Tensor]) -> Parity:
     differences, other_class, other_flag = [], 0, 0
     for part in given.split(predictor.chunk):
-        logits, ood = predictor.scores(latents(part))
+        logits, ood = predictor.latent_scores(latents(part))
         expected, known = predictor.calibration.probabilities(logits), predictor.calibration.accepts(ood)
         probabilities, label, unknown = run(part)
         differences.append((probabilities - expected).abs().max())

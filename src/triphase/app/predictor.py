@@ -74,8 +74,12 @@ class Predictor:
     @torch.inference_mode()
     def __call__(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities (n, classes) of uint8 pixels (n, 3, size, size), and whether each is known, (n,) bool."""
-        logits, ood = self.scores(self.latents(pixels))
-        return self.calibration.probabilities(logits), self.calibration.accepts(ood)
+        logits, scores = self.scores(pixels)
+        return self.calibration.probabilities(logits), self.calibration.accepts(scores)
+
+    def scores(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (n, classes) and out-of-distribution scores (n, k), from which calibration makes the answers."""
+        return self.latent_scores(self.latents(pixels))
 
     @torch.inference_mode()
     def latents(self, pixels: Tensor) -> Tensor:
@@ -84,8 +88,8 @@ class Predictor:
         return z
 
     @torch.inference_mode()
-    def scores(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (n, classes) and out-of-distribution scores (n, k) of latents."""
+    def latent_scores(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """As `scores`, of latents."""
         logits, distances = self.ensemble(z)
         if not bool(torch.isfinite(logits).all()):
             raise CorruptState("The scores of this model are not finite: go back to the version before it.")

@@ -29,31 +29,37 @@ from triphase.data.sources.files import file_id
 from triphase.data.sources.folder import class_folders
 from triphase.errors import BadData, TriphaseError, TriphaseWarning
 
-NICENESS = 10  # answers go first
+NICENESS = 5  # answers go first
 MAX_THUMBNAILS = 20_000  # of one lesson
 Event = dict[str, Any]
 
 
 def main() -> None:
-    """Do what the request says, and report how it ended."""
-    request, channel = json.loads(sys.stdin.readline()), _take_stdout()
-    report = _reporter(channel)
+    """Wait for a request, do what it says, and report how it ended."""
+    line, channel = sys.stdin.readline(), _take_stdout()
+    if line:
+        _serve(json.loads(line), _reporter(channel))
+    os._exit(0)  # to take all modules apart would take a tenth of a second, and nothing is left to write
+
+
+def _serve(request: dict[str, Any], report: Callable[[Event], None]) -> None:
     if hasattr(os, "nice"):
         os.nice(NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C in the server's terminal: the server decides
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=_stop_with_the_server, daemon=True).start()
     _report_warnings(report)
     try:
-        report(_run(request, report))
+        last = _run(request, report)
     except KeyboardInterrupt:
-        report({"event": "stopped"})
+        last = {"event": "stopped"}
     except TriphaseError as error:
-        report({"event": "error", "kind": type(error).__name__, "sentence": str(error)})
+        last = {"event": "error", "kind": type(error).__name__, "sentence": str(error)}
     except Exception as error:
         traceback.print_exc()
         sentence = f"The lesson failed ({type(error).__name__}: {error}); the server's output says where."
-        report({"event": "error", "kind": "TriphaseError", "sentence": sentence})
+        last = {"event": "error", "kind": "TriphaseError", "sentence": sentence}
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    report(last)
 
 
 def _run(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
@@ -83,30 +89,33 @@ def _add_thumbnails(model: Path, photos: Path) -> None:
 
 
 class _Progress:
-    """Adds to each step how fast the phase goes, and how long it will take."""
+    """Adds to each step how fast the lesson goes, and how long it will take at this speed."""
 
     def __init__(self, report: Callable[[Event], None]) -> None:
-        self._report, self._images = report, 0
-        self._phase, self._begun, self._done_before = "", 0.0, 0.0
+        self._report = report
+        self._steps: dict[str, int] = {}  # planned, of each phase
+        self._minibatch = 0
+        self._phase, self._begun, self._done_before = "", 0.0, 0
 
     def __call__(self, event: Event) -> None:
         if event["event"] == "begin":
-            self._images = event["images"]
+            self._steps, self._minibatch = event["steps"], event["minibatch"]
         if event["event"] == "step":
             event = event | self._speed(event)
         self._report(event)
 
     def _speed(self, event: Event) -> Event:
-        epochs_done, now = event["epoch"] - 1 + event["step"] / event["steps"], time.perf_counter()
+        done, now = (event["epoch"] - 1) * event["steps"] + event["step"], time.perf_counter()
         if event["phase"] != self._phase:
-            self._phase, self._begun, self._done_before = event["phase"], now, epochs_done
-        done, seconds = epochs_done - self._done_before, now - self._begun
-        if done <= 0 or seconds <= 0:
+            self._phase, self._begun, self._done_before = event["phase"], now, done
+        seconds, steps = now - self._begun, done - self._done_before
+        if steps <= 0 or seconds <= 0:
             return {"images_per_second": None, "seconds_left": None}
-        new = event["phase"] in ("I", "II")  # Phase III draws from the memory
+        later = [n for phase, n in self._steps.items() if phase > event["phase"]]  # "I" < "II" < "III"
+        left = event["epochs"] * event["steps"] - done + sum(later)
         return {
-            "images_per_second": round(self._images * done / seconds, 1) if new else None,
-            "seconds_left": round((event["epochs"] - epochs_done) * seconds / done, 1),
+            "images_per_second": round(self._minibatch * steps / seconds, 1),
+            "seconds_left": round(left * seconds / steps, 1),
         }
 
 
@@ -152,4 +161,5 @@ def _stop_with_the_server() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C in the server's terminal: the server decides
     main()
