@@ -17,7 +17,7 @@ PRODUCT = {
 }
 RIVALS = {
     "lda": "discriminant analysis of the last depths, on all photos at once; its posteriors as they are",
-    "logistic": "logistic regression on the same features, standardised; penalty chosen on held-out training photos",
+    "logistic": "logistic regression on these features, standardised; penalty chosen on held-out training photos",
     "knn": "the five nearest neighbours by cosine, on the same features",
     "joint": "blocks 10 to 16 of Lite0 fine-tuned on all photos at once: 16 epochs, minibatches of 32, flips, "
     "label smoothing 0.1, SGD with momentum 0.9, cosine; rate of .01, .03 or .1 chosen on held-out training photos",
