@@ -13,6 +13,7 @@ export class Session extends EventTarget {
     this.draft = new Draft(this.api);
     this.model = null;
     this.lesson = null; // the newest one
+    this.confusion = null; // a pair of classes that Review shows first
     this.progress = null; // of the running lesson: the newest event of each kind
   }
 
