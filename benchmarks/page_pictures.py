@@ -201,7 +201,7 @@ def take(browser: Browser, address: str, out: Path) -> None:
 
 def _open(browser: Browser, address: str, width: int, height: int, **more: Any) -> Page:
     page = browser.new_page(viewport={"width": width, "height": height}, **more)
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(300_000)
     page.goto(address)
     expect(page.locator("#teach")).to_be_visible()
     return page
@@ -210,7 +210,7 @@ def _open(browser: Browser, address: str, width: int, height: int, **more: Any) 
 def _try(page: Page, address: str) -> None:
     page.goto(f"{address}#try")
     expect(page.locator("#try-draw-panel canvas")).to_be_visible()
-    draw_on(page, "#try-draw-panel", "cat", 99)
+    draw_on(page, "#try-draw-panel", "house", 99)
     expect(page.locator(".answer .near").first).to_be_visible()
 
 
@@ -243,6 +243,7 @@ def _lesson(page: Page, address: str, out: Path) -> None:
     page.locator("#teach-now").click()
     page.get_by_role("button", name="Start the lesson").click()
     expect(page.locator(".lesson-text")).to_contain_text("Phase II:")
+    expect(page.locator(".lesson-panel")).to_contain_text("left in this phase")
     _save(Image.open(io.BytesIO(page.locator(".lesson-panel").screenshot())), out / "lesson.png")
     expect(page.locator("#lesson")).to_contain_text("Learned.")
     _save(Image.open(io.BytesIO(page.locator(".outcome").screenshot())), out / "outcome.png")
@@ -254,7 +255,7 @@ def _shot(page: Page, file: Path, **more: Any) -> None:
 
 
 def _save(picture: Image.Image, file: Path) -> None:
-    picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
+    picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
 def main() -> None:
@@ -263,7 +264,7 @@ def main() -> None:
     parser.add_argument("--chromium", default=shutil.which("chromium"), help="Path of the browser.")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    expect.set_options(timeout=60_000)
+    expect.set_options(timeout=300_000)  # a lesson on a busy machine
     with tempfile.TemporaryDirectory() as folder, served(Path(folder) / "drawings") as address:
         teach(address, "drawings")
         with sync_playwright() as playwright:
