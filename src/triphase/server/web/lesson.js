@@ -115,7 +115,7 @@ function describe({ stage, scan, decode, step }) {
     const over = step.phase === "III" && within >= 1;
     const figures = [`epoch ${step.epoch} of ${step.epochs}`];
     if (step.images_per_second) figures.push(`${plural(Math.round(step.images_per_second), "image")} per second`);
-    if (step.seconds_left !== null && step.seconds_left !== undefined) figures.push(step.seconds_left < 1 ? "almost through" : `about ${duration(step.seconds_left)} left in this phase`);
+    if (step.seconds_left !== null && step.seconds_left !== undefined) figures.push(step.seconds_left < 1 ? "almost through" : `about ${duration(step.seconds_left)} left`);
     const { id, title, text } = STAGES.find((entry) => entry.id === (over ? "check" : step.phase)) ?? STAGES[1];
     return { stage: id, share: 0.1 + 0.85 * ((order + within) / 3), text: over ? text : `${title}: ${text.charAt(0).toLowerCase()}${text.slice(1)}`, figures: over ? "" : figures.join(" · ") };
   }
