@@ -52,9 +52,9 @@ export class Session extends EventTarget {
 
   async resume(options) { this.#see(await this.api.resume(this.lesson.id, options)); }
 
-  async discard() {
-    await this.api.discard(this.lesson.id);
-    await this.findLesson();
+  async discard(toDraft) {
+    await this.api.discard(this.lesson.id, toDraft);
+    await Promise.all([this.findLesson(), this.draft.load()]);
   }
 
   #see(lesson) {
