@@ -255,7 +255,9 @@ def _shot(page: Page, file: Path, **more: Any) -> None:
 
 
 def _save(picture: Image.Image, file: Path) -> None:
-    picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+    picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        file, optimize=True
+    )
 
 
 def main() -> None:

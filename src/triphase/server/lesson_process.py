@@ -54,6 +54,8 @@ def main() -> None:
         traceback.print_exc()
         sentence = f"The lesson failed ({type(error).__name__}: {error}); the server's output says where."
         report({"event": "error", "kind": "TriphaseError", "sentence": sentence})
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is over cannot be stopped
 
 
 def _run(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
