@@ -25,7 +25,7 @@ def defined(file: Path) -> frozenset[str]:
 
     def visit(nodes: list[ast.stmt], prefix: str) -> None:
         for node in nodes:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 found.add(prefix + node.name)
                 if isinstance(node, ast.ClassDef):
                     visit(node.body, f"{prefix}{node.name}.")

@@ -62,5 +62,5 @@ def test_photos_and_classes_are_removed_and_answers_go_on(lessons: Path, tmp_pat
     done("unteach", model, lessons / "1" / "red")
     done("forget", model, "green")
     paint(tmp_path / "test", "blue", range(100, 103))
-    answers = json.loads(done("predict", model, tmp_path / "test", "--json").out)
-    assert [answer["best"] for answer in answers["predictions"]] == ["blue"] * 3
+    said = json.loads(done("predict", model, *sorted((tmp_path / "test").iterdir()), "--json").out)
+    assert [answer["best"] for answer in said["answers"]] == ["blue"] * 3

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
+import numpy as np
+from PIL import Image
 from playwright.sync_api import expect
 
 from browser import Visitor
@@ -28,6 +31,26 @@ def test_a_label_that_looks_wrong_is_moved_and_taken_back_again(visitor: Visitor
         assert {c["name"]: c["taught"] for c in served.get("/classes")["classes"]}["red"] == 11
         visitor.button("Undo").click()
         expect(suspects.get_by_role("option", name="green, looks like red")).to_be_visible()
+
+
+def test_what_it_was_unsure_of_waits_for_a_label(visitor: Visitor, world: World, tmp_path: Path) -> None:
+    page = visitor.page
+    noise = [np.random.default_rng(number).integers(0, 2, (8, 8, 3)) * 255 for number in range(3)]
+    for number, pixels in enumerate(noise):
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{number}.png")
+    with serving(ServeOptions(world.base, keep_unsure=10**6)) as served:
+        answers = served.upload("/predict", sorted(tmp_path.glob("*.png")))["answers"]
+        assert not all(answer["known"] for answer in answers)
+        visitor.open(served.page, "review")
+        inbox = page.get_by_role("listbox", name="Photos that wait for a label")
+        waiting = served.get("/inbox")["total"]
+        expect(page.locator("#review-badge")).to_contain_text(str(waiting))
+        inbox.get_by_role("option").first.focus()
+        page.keyboard.press("Control+a")
+        page.keyboard.press("2")  # the classes in order of their names: green is the second
+        expect(page.locator("#toasts")).to_contain_text("noted as green for the next lesson")
+        expect(inbox).to_have_count(0)
+        assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ["green"] * waiting
 
 
 def test_classes_are_judged_and_confusions_open(visitor: Visitor, world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import pytest
 from lessons import World, assert_same_state, done, paint
 from serving import SMALL, TOKEN, Served, serving
 from triphase.app.predictor import Predictor
+from triphase.server.lesson_records import LessonRecords, Record
+from triphase.server.lesson_schemas import Lesson, Source
 from triphase.server.options import ServeOptions
 
 
@@ -46,6 +49,11 @@ def test_events_can_be_read_again_from_any_of_them(world: World) -> None:
         events = served.events(lesson["id"])
         assert [event["id"] for event in events] == list(range(1, len(events) + 1))
         assert {"scan", "decode", "begin", "step", "state"} <= {event["event"] for event in events}
+        [begin] = [event["data"] for event in events if event["event"] == "begin"]
+        steps = [event["data"] for event in events if event["event"] == "step"]
+        last = {step["phase"]: step["epochs"] * step["steps"] for step in steps}
+        assert begin["images"] == 15 and begin["steps"] == last and begin["minibatch"] > 0
+        assert steps[-1]["seconds_left"] == 0 and steps[-1]["images_per_second"] > 0
         assert served.events(lesson["id"], last=3) == events[3:]
         again = served.client.get(
             f"{served.model}/lessons/{lesson['id']}/events", headers={"Last-Event-ID": str(len(events))}
@@ -87,6 +95,19 @@ def uninterrupted(long: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         served.draft(long)
         assert served.lesson(options=LONG)["state"] == "done"
     return model
+
+
+def children() -> list[int]:
+    """Processes that this one has started and that run a lesson."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and b"lesson_process" in folder.joinpath("cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:  # it has just ended
+            continue
+    return found
 
 
 def wait_for_step(served: Served, number: int) -> None:
@@ -241,3 +262,37 @@ def test_a_version_that_another_process_publishes_is_answered_from(world: World)
         done("teach", world.base, world.two)
         versions = (served.upload("/predict", [photo])["version"] for _ in range(100_000))
         assert next(version for version in versions if version != 1) == 2
+
+
+def test_a_lesson_that_was_published_when_the_server_was_killed_is_done(world: World) -> None:
+    records = LessonRecords(world.base.parent / "base.serve" / "lessons")
+    lesson = Lesson(
+        id=1,
+        state="running",
+        source=Source(draft="next"),
+        created="2026-01-01T00:00:00+00:00",
+        quick=False,
+        force=False,
+    )
+    record = Record(lesson=lesson, settings={}, options={}, folder=None, parent=1)
+    records.save(record)
+    shutil.copytree(world.two, records.photos(record))
+    done("teach", world.base, world.two)
+    with serving(ServeOptions(world.base)) as served:
+        outcome = served.finished(1)["outcome"]
+        assert outcome["published"] and outcome["learned"] == 15 and outcome["version"] == 2
+    assert not records.photos(record).exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
+def test_a_process_that_dies_fails_its_lesson_which_goes_on(long: Path, tmp_path: Path) -> None:
+    with serving(ServeOptions(tmp_path / "m")) as served:
+        served.draft(long)
+        number = served.post("/lessons", {"draft": "next", "options": LONG}, 202)["id"]
+        wait_for_step(served, number)
+        (child,) = children()
+        os.kill(child, signal.SIGKILL)
+        lesson = served.finished(number)
+        assert lesson["state"] == "failed" and "status -9" in lesson["error"]
+        served.post(f"/lessons/{number}/resume")
+        assert served.finished(number)["state"] == "done"

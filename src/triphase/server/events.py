@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ class EventLog:
         """Record an event, and wake whoever waits for it."""
         event = LessonEvent(len(self._events) + 1, kind, data)
         self._events.append(event)
-        with open(self._file, "a", encoding="utf-8") as file:
+        with suppress(OSError), open(self._file, "a", encoding="utf-8") as file:  # a full disk stops no lesson
             file.write(json.dumps(event._asdict()) + "\n")
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -82,6 +82,11 @@ class LessonRecords:
         """Where the photos of a lesson lie."""
         return Path(record.folder) if record.folder is not None else self.folder(record.lesson.id) / "photos"
 
+    def remove_photos(self, record: Record) -> None:
+        """Remove the photos of a lesson that is done, if they were uploaded for it."""
+        if record.lesson.state == "done" and record.folder is None:
+            shutil.rmtree(self.photos(record), ignore_errors=True)
+
     def remove(self, number: int) -> None:
         """Remove a lesson and what was kept of it."""
         self._records.pop(number, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import Any
 from triphase import errors
 from triphase.app.plan import LessonSettings
 from triphase.app.store.versions import Store
-from triphase.errors import Busy, InvalidValue, TriphaseError
+from triphase.errors import Busy, CannotWrite, InvalidValue, TriphaseError
 from triphase.server.drafts import Drafts
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, NewLesson, Plan, Source
@@ -54,7 +53,9 @@ class Lessons:
         for record in self.records:
             if record.lesson.state == "running" and self.running is None:
                 with suppress(NotFound):  # its record says what is missing
-                    await self._launch(record)
+                    await self._launch(record, recovered=True)
+            else:
+                self.records.remove_photos(record)
 
     def check_idle(self) -> None:
         """Refuse what cannot be done while a lesson runs."""
@@ -150,7 +151,7 @@ class Lessons:
 
     # --- the process ----------------------------------------------------------------------------------------------
 
-    async def _launch(self, record: Record) -> None:
+    async def _launch(self, record: Record, *, recovered: bool = False) -> None:
         number, photos = record.lesson.id, self.records.photos(record)
         self.records.save(record)
         if record.folder is None and not photos.exists():
@@ -165,7 +166,7 @@ class Lessons:
         self.records.log(number).append("state", record.lesson.model_dump())
         request = {"photos": str(photos), "settings": record.settings, "options": record.options, "dry_run": False}
         self._process = await self._spawn(request)
-        self._task = asyncio.create_task(self._follow(self._process, record))
+        self._task = asyncio.create_task(self._follow(self._process, record, recovered))
 
     async def _spawn(self, request: dict[str, Any]) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
@@ -178,15 +179,16 @@ class Lessons:
         )
         return process
 
-    async def _follow(self, process: asyncio.subprocess.Process, record: Record) -> None:
+    async def _follow(self, process: asyncio.subprocess.Process, record: Record, recovered: bool) -> None:
         """Record the events of a lesson until it ends."""
-        log, last = self.records.log(record.lesson.id), {"event": "stopped"}
+        log = self.records.log(record.lesson.id)
+        last: dict[str, Any] = {"event": "stopped"}
         assert process.stdout is not None
         try:
             while line := await process.stdout.readline():
                 event = json.loads(line)
                 if event["event"] == "taught_quick":
-                    await self._published()
+                    await self._swap()
                 if event["event"] in NEWS:
                     log.append(event.pop("event"), event)
                 else:
@@ -195,37 +197,38 @@ class Lessons:
             _close(process)
             status = await process.wait()
         if status and last["event"] == "stopped" and not self._stopping:
-            last = {"event": "error", "kind": "", "sentence": f"The lesson's process ended with status {status}; "}
-            last["sentence"] += "resume the lesson to go on where it was."
+            sentence = f"The lesson's process ended with status {status}; resume it to go on where it was."
+            last = {"event": "error", "sentence": sentence}
+        if recovered and last["event"] == "outcome":
+            self._correct(record, last["outcome"])
         await self._finish(record, last)
 
     async def _finish(self, record: Record, last: dict[str, Any]) -> None:
-        lesson, outcome = record.lesson, last.get("outcome")
-        if last["event"] == "outcome" and outcome is not None:
-            self._correct(record, outcome)
+        change: dict[str, Any] = {"state": "stopped"}
+        if last["event"] == "outcome":
             state = "refused" if last["refusal"] else "done"
-            lesson = lesson.model_copy(update={"state": state, "outcome": outcome, "error": last["refusal"]})
-            await self._published()
+            change = {"state": state, "outcome": last["outcome"], "error": last["refusal"]}
+            await self._swap()
         elif last["event"] == "error":
-            lesson = lesson.model_copy(update={"state": "failed", "error": last["sentence"]})
-        else:
-            lesson = lesson.model_copy(update={"state": "stopped"})
-        record.lesson = lesson.model_copy(update={"ended": _now()})
-        if lesson.state == "done" and record.folder is None:
-            await asyncio.to_thread(shutil.rmtree, self.records.photos(record), ignore_errors=True)
-        self.records.save(record)
+            change = {"state": "failed", "error": last["sentence"]}
+        record.lesson = record.lesson.model_copy(update={**change, "ended": _now()})
+        with suppress(CannotWrite):  # the next start does the lesson again, and finds nothing to learn
+            self.records.save(record)
+        await asyncio.to_thread(self.records.remove_photos, record)
         self.running = self._process = self._task = None
-        self.records.log(lesson.id).append("state", record.lesson.model_dump())
+        self.records.log(record.lesson.id).append("state", record.lesson.model_dump())
+
+    async def _swap(self) -> None:
+        """Answer from the version that came into use; if it cannot be read, the one before goes on answering."""
+        with suppress(TriphaseError):
+            await self._published()
 
     def _correct(self, record: Record, outcome: dict[str, Any]) -> None:
         """A lesson that was killed just after it was published finds nothing to learn: it was published."""
-        current = Store(self.model).current()
-        if outcome["learned"] == 0 and current is not None and current.number > record.parent:
-            taught = [
-                e for e in Store(self.model).history() if e["event"] == "taught" and e["version"] > record.parent
-            ]
-            if taught:
-                outcome |= {"published": True, "learned": taught[-1]["images"], "version": current.number}
+        store = Store(self.model)
+        taught = [e for e in store.history() if e["event"] == "taught" and e["version"] > record.parent]
+        if outcome["learned"] == 0 and taught:
+            outcome |= {"published": True, "learned": taught[-1]["images"], "version": store.version().number}
 
     async def _end(self, process: asyncio.subprocess.Process, task: asyncio.Task[None]) -> None:
         self._stopping = True

@@ -23,6 +23,7 @@ from triphase.server.options import ServeOptions
 from triphase.server.security import EVERYWHERE, LOOPBACK, Access, allowed_hosts
 
 PORT = 8765
+KEEP_ALIVE = 60  # seconds that a connection stays open between requests
 GRACE = 5  # seconds that requests get to end when the server does
 
 
@@ -126,6 +127,7 @@ def _config(application: Application, address: Address) -> uvicorn.Config:
         ws="none",
         lifespan="on",
         limit_concurrency=1000,
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
         ssl_certfile=address.certfile,
         ssl_keyfile=address.keyfile,

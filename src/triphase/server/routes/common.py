@@ -49,9 +49,14 @@ OneModel = Annotated[ServedModel, Depends(served_model)]
 
 async def read_uploads(files: Sequence[UploadFile], limits: Limits) -> list[Upload]:
     """The files of a request."""
+    check_count(files, limits)
+    return [Upload(file.filename or "photo", await file.read()) for file in files]
+
+
+def check_count(files: Sequence[UploadFile], limits: Limits) -> None:
+    """Refuse more files than a request may hold."""
     if len(files) > limits.files:
         raise Refused(413, f"A request may hold {limits.files} files; send them in several.")
-    return [Upload(file.filename or "photo", await file.read()) for file in files]
 
 
 async def change(model: ServedModel, work: Callable[[], Result]) -> Result:

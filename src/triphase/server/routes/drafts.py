@@ -13,7 +13,7 @@ from starlette.responses import Response
 from triphase.errors import BadData, InvalidValue
 from triphase.server.answering import Upload
 from triphase.server.problems import Full
-from triphase.server.routes.common import MODEL, OneModel, jpeg, problems, read_uploads, small
+from triphase.server.routes.common import MODEL, OneModel, check_count, jpeg, problems, small
 from triphase.server.schemas import (
     DRAFT_NAME,
     PHOTO_ID,
@@ -53,9 +53,13 @@ async def upload_photos(
     label: Annotated[str | None, Form(max_length=1000)] = None,
 ) -> Uploaded:
     """Put photos into a draft; without a label, each file's name is CLASS/NAME."""
-    uploads = await read_uploads(files, model.drafts.limits)
-    labelled = [(label or _folder_of(upload.name), upload) for upload in uploads]
-    return await asyncio.to_thread(_add, model, draft, labelled)
+    check_count(files, model.drafts.limits)
+    labels = [label or _folder_of(file.filename or "photo") for file in files]
+    photos = (  # read one by one: all of them together may be large
+        (label, Upload(file.filename or "photo", file.file.read()))
+        for label, file in zip(labels, files, strict=True)
+    )
+    return await asyncio.to_thread(_add, model, draft, photos)
 
 
 @router.post(DRAFT + "/zip")

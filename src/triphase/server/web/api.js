@@ -1,9 +1,10 @@
 // The HTTP interface of docs/api.md: one function for each request that the page makes.
 
 export class Problem extends Error {
-  constructor(status, sentence) {
+  constructor(status, sentence, photos = []) {
     super(sentence);
     this.status = status;
+    this.photos = photos; // ids of photos that are needed themselves
   }
 }
 
@@ -19,15 +20,8 @@ async function request(path, options = {}) {
   }
   if (response.status === 401) connection.dispatchEvent(new Event("unauthorized"));
   if (response.ok) return response.status === 204 ? null : response.json();
-  throw new Problem(response.status, await sentence(response));
-}
-
-async function sentence(response) {
-  try {
-    return (await response.json()).detail ?? response.statusText;
-  } catch {
-    return `The server answered with status ${response.status}.`;
-  }
+  const problem = await response.json().catch(() => ({}));
+  throw new Problem(response.status, problem.detail ?? `The server answered with status ${response.status}.`, problem.photos);
 }
 
 function json(method, body) {
@@ -65,9 +59,9 @@ export function modelApi(name) {
     describe: () => request(base),
     exportUrl: `/api/v1${base}/export`,
 
-    predict: (blobs, { top = 5, nearest = 0, signal } = {}) =>
-      request(`${base}/predict?top=${top}&nearest=${nearest}`,
-        { ...multipart(blobs.map((blob, i) => ["files", blob, blob.name ?? `${i}.jpg`])), signal }),
+    predict: (blobs, { nearest = 0, group = false, keep = true } = {}) =>
+      request(`${base}/predict?top=5&nearest=${nearest}&group=${group}&keep=${keep}`,
+        multipart(blobs.map((blob, i) => ["files", blob, blob.name ?? `${i}.jpg`]))),
 
     draft: () => request(draft),
     addToDraft: (photos, label) =>
@@ -93,6 +87,11 @@ export function modelApi(name) {
     versions: () => request(`${base}/versions`),
     undo: () => request(`${base}/undo`, { method: "POST" }),
     rename: (old, to) => post("/rename", { old, new: to }),
+    inbox: () => request(`${base}/inbox`),
+    labelInbox: (photos, label) => post("/inbox/label", { photos, label, draft: "next" }),
+    removeFromInbox: (photos) => post("/inbox/remove", { photos }),
+    clearInbox: () => request(`${base}/inbox`, { method: "DELETE" }),
+
     heldOut: () => request(`${base}/review/held-out`),
     classAdvice: () => request(`${base}/review/classes`),
     suspects: () => request(`${base}/review/suspects`),

@@ -59,7 +59,7 @@ export function reliabilityChart(bins) {
 // matrix[i][j]: photos of class i answered as class j; picked(i, j) if a cell is chosen
 export function confusionMatrix(names, matrix, picked) {
   const cell = names.length > 12 ? 24 : 40;
-  const margin = 132;
+  const margin = 20 + 7.5 * Math.max(...names.map((name) => shortened(name).length)); // room for the names
   const side = names.length * cell;
   const chart = svg("svg", { class: "chart matrix", viewBox: `0 0 ${margin + side + 8} ${side + margin}`, role: "group", "aria-label": "Confusion matrix: rows are the true classes, columns the answers" });
   chart.style.maxWidth = `${margin + side + 8}px`;

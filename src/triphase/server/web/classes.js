@@ -1,19 +1,23 @@
-// One class: rename it, forget it, and what is known about it.
+// One class: what is known about it, its newest photos, another name, and forgetting it.
 
 import { confirm, dialog, h, percent, plural } from "./dom.js";
+import { PhotoGrid } from "./grid.js";
+import { move, takeBack } from "./suspects.js";
 import { complain, toast } from "./toast.js";
 
 export async function openClass(session, name) {
   const taught = session.model.classes.find((entry) => entry.name === name);
   const waiting = session.draft.classes().get(name) ?? [];
   const input = h("input", { type: "text", id: "rename-to", value: name, autocomplete: "off", spellcheck: "false" });
+  const close = (value) => input.closest("dialog").close(value);
   const answer = await dialog(name, [
     facts(taught, waiting),
     h("div", { class: "field" }, h("label", { for: "rename-to" }, "Name"), input,
       h("p", { class: "soft small" }, "Another name needs no new lesson.")),
+    photos(session, taught, close),
     h("div", { class: "row" },
-      waiting.length > 0 && h("button", { value: "remove" }, `Remove ${plural(waiting.length, "new photo")}`),
-      taught && h("button", { value: "forget", class: "danger" }, "Forget this class")),
+      waiting.length > 0 && h("button", { type: "button", onclick: () => close("remove") }, `Remove ${plural(waiting.length, "new photo")}`),
+      taught && h("button", { type: "button", class: "danger", onclick: () => close("forget") }, "Forget this class")),
   ], [{ value: "", text: "Close", kind: "quiet" }, { value: "rename", text: "Save the name", kind: "primary" }]);
   try {
     if (answer === "rename") await rename(session, name, input.value.trim(), taught, waiting);
@@ -36,8 +40,21 @@ function facts(taught, waiting) {
 }
 
 export function interval(accuracy) {
-  if (!accuracy || accuracy.value === null) return "not measured yet";
+  if (!accuracy) return "not measured yet";
   return `${percent(accuracy.value)} (${percent(accuracy.low)} to ${percent(accuracy.high)})`;
+}
+
+// The newest photos of a class, as far as there are pictures of them: an address ends with the photo's id.
+function photos(session, taught, close) {
+  if (!taught?.thumbnails.length) return null;
+  const items = taught.thumbnails.map((url, i) => ({ key: url.split("/").at(-1), url, title: `photo ${i + 1}`, caption: false }));
+  const others = session.model.classes.map(({ name }) => name).filter((name) => name !== taught.name).sort();
+  const grid = new PhotoGrid({
+    label: `Newest photos of ${taught.name}`, items, names: others, ask: "Move them to", newClass: false,
+    assign: (chosen, name) => { close(""); move(session, chosen, name); },
+    actions: [{ text: "Take back", run: (chosen) => { close(""); takeBack(session, chosen); } }],
+  });
+  return h("div", { class: "stack" }, h("h3", {}, "Newest photos"), grid.element);
 }
 
 async function rename(session, name, to, taught, waiting) {
@@ -58,5 +75,5 @@ async function forget(session, name) {
   await session.api.forget(name, false);
   await session.refresh();
   session.dispatchEvent(new Event("ended"));
-  toast(`${name} is forgotten.`, { action: "Undo", run: async () => { await session.api.undo().catch(complain); await session.refresh(); } });
+  toast(`${name} is forgotten.`, { action: "Undo", run: () => session.undo().catch(complain) });
 }

@@ -85,7 +85,12 @@ export function tabs(label, entries, chosen = () => {}) {
 export function dialog(title, body, actions) {
   const id = `dialog-${Math.random().toString(36).slice(2)}`;
   return new Promise((resolve) => {
-    const element = h("dialog", { "aria-labelledby": id, onclose: () => { element.remove(); resolve(element.returnValue); } },
+    const enter = (event) => { // in a field Enter means the main button, not the first one
+      if (event.key !== "Enter" || !event.target.matches("input")) return;
+      event.preventDefault();
+      element.querySelector(".dialog-actions .primary")?.click();
+    };
+    const element = h("dialog", { "aria-labelledby": id, onkeydown: enter, onclose: () => { element.remove(); resolve(element.returnValue); } },
       h("form", { method: "dialog" },
         h("div", { class: "dialog-body" }, h("h2", { id }, title), body),
         h("div", { class: "dialog-actions" }, actions.map(({ value, text, kind, focus, disabled }) =>

@@ -4,20 +4,26 @@ import { h, plural } from "./dom.js";
 import { namer } from "./namer.js";
 
 export class PhotoGrid {
-  // items: [{key, url, title, note, tag}]; assign(items, name); actions: [{text, run(items)}]
+  // items: [{key, url, title, note, group, caption}]; assign(items, name); actions: [{text, run(items)}]
   constructor({ label, items, names, assign, actions = [], opened, ask, newClass = true }) {
-    this.items = items;
+    const groups = grouped(items);
+    this.items = groups.flat();
     this.chosen = new Set();
     this.anchor = 0;
     this.assign = assign;
-    this.options = items.map((item, i) => this.#option(item, i));
-    this.box = h("div", { class: "photo-grid", role: "listbox", "aria-label": label, "aria-multiselectable": "true", onkeydown: (event) => this.#key(event) }, this.options);
+    this.options = this.items.map((item, i) => this.#option(item, i));
+    const optionOf = new Map(this.items.map((item, i) => [item, this.options[i]]));
+    const rows = groups.map((group) => (group.length < 2 ? optionOf.get(group[0])
+      : h("div", { class: "photo-group", role: "group", "aria-label": `${group.length} photos that look alike` },
+        h("span", { class: "photo-group-name", "aria-hidden": "true" }, `${group.length} that look alike`), group.map((item) => optionOf.get(item)))));
+    this.box = h("div", { class: "photo-grid", role: "listbox", "aria-label": label, "aria-multiselectable": "true", onkeydown: (event) => this.#key(event) }, rows);
     this.namer = namer({ names, ask, newClass, given: (name) => this.#give(name) });
     this.count = h("p", { class: "small", "aria-live": "polite" });
     this.actions = actions.map(({ text, run, kind }) => h("button", { type: "button", class: `small-button ${kind ?? ""}`, onclick: () => run(this.selected()) }, text));
+    this.alike = groups.some((group) => group.length > 1) && h("button", { type: "button", class: "small-button", onclick: () => this.#chooseAlike() }, "Choose those alike");
     this.all = h("button", { type: "button", class: "small-button quiet", onclick: () => this.#chooseAll() }, "Choose all");
     this.open = opened;
-    this.toolbar = h("div", { class: "grid-toolbar" }, h("div", { class: "row" }, this.count, this.all, this.actions), this.namer.element);
+    this.toolbar = h("div", { class: "grid-toolbar" }, h("div", { class: "row" }, this.count, this.all, this.alike, this.actions), this.namer.element);
     this.element = h("div", { class: "stack" }, this.box, this.toolbar);
     this.#show();
   }
@@ -32,7 +38,7 @@ export class PhotoGrid {
       onfocus: () => this.#focus(i),
     },
     h("span", { class: "thumb" }, item.url ? h("img", { src: item.url, alt: "", loading: "lazy" }) : h("span", { class: "no-picture" }, "no picture kept")),
-    h("span", { class: "photo-title" }, item.title),
+    item.caption !== false && h("span", { class: "photo-title" }, item.title),
     item.note && h("span", { class: "photo-note" }, item.note));
   }
 
@@ -60,6 +66,12 @@ export class PhotoGrid {
   #chooseAll() {
     if (this.chosen.size === this.items.length) this.chosen.clear();
     else this.#range(0, this.items.length - 1);
+    this.#show();
+  }
+
+  #chooseAlike() {
+    const groups = new Set(this.selected().map(({ group }) => group));
+    for (const item of this.items) if (item.group !== null && groups.has(item.group)) this.chosen.add(item.key);
     this.#show();
   }
 
@@ -94,15 +106,25 @@ export class PhotoGrid {
   #show() {
     this.options.forEach((option, i) => option.setAttribute("aria-selected", String(this.chosen.has(this.items[i].key))));
     const n = this.chosen.size;
-    this.count.textContent = n ? `${plural(n, "photo")} chosen` : "Click photos to choose them, Shift for a whole row of them.";
-    for (const button of this.actions) button.disabled = n === 0;
+    this.count.textContent = n ? `${plural(n, "photo")} chosen` : "Click photos to choose them; hold Shift to choose all between.";
+    for (const button of [this.alike, ...this.actions]) if (button) button.disabled = n === 0;
     this.all.textContent = n === this.items.length ? "Choose none" : "Choose all";
     this.namer.enable(n > 0 || this.items.length === 1);
   }
 }
 
+// Items of the same group side by side, in the order in which the first of each comes.
+function grouped(items) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = item.group ?? Symbol("alone");
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(item);
+  }
+  return [...groups.values()];
+}
+
 export function emptyState(title, sentence, picture, action) {
-  const element = h("div", { class: "empty" }, picture, h("h2", {}, title), h("p", {}, sentence), action);
-  return element;
+  return h("div", { class: "empty" }, picture, h("h2", {}, title), h("p", {}, sentence), action);
 }
 

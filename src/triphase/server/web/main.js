@@ -24,6 +24,10 @@ async function start() {
     review: new Review(session),
     history: new History(session),
   };
+  session.addEventListener("model", () => {
+    $("#review-badge").hidden = !session.model.inbox;
+    replace($("#review-badge"), String(session.model.inbox), h("span", { class: "visually-hidden" }, " photos wait"));
+  });
   await session.load();
   const show = () => showArea(areas, session);
   window.addEventListener("hashchange", show);

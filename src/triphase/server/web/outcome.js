@@ -20,10 +20,7 @@ export function outcomeView(outcome, session, close) {
 
 export async function undo(session) {
   try {
-    const { version } = await session.api.undo();
-    await session.refresh();
-    toast(`Version ${version} is in use again.`);
-    session.dispatchEvent(new Event("ended"));
+    toast(`Version ${await session.undo()} is in use again.`);
   } catch (error) {
     complain(error);
   }

@@ -30,11 +30,6 @@ export class Session extends EventTarget {
     return [...new Set(names)].sort((a, b) => a.localeCompare(b));
   }
 
-  // Addresses of thumbnails of taught photos, as far as the server keeps any.
-  thumbnailsOf(name) {
-    return this.model.classes.find((entry) => entry.name === name)?.thumbnails ?? [];
-  }
-
   async findLesson() {
     const { lessons } = await this.api.lessons();
     this.#see(lessons[0] ?? null);
@@ -43,6 +38,13 @@ export class Session extends EventTarget {
   async begin(options) {
     this.#see(await this.api.begin(options));
     await this.draft.load();
+  }
+
+  async undo() {
+    const { version } = await this.api.undo();
+    await this.refresh();
+    this.#tell("ended");
+    return version;
   }
 
   async stop() { this.#see(await this.api.stop(this.lesson.id)); }

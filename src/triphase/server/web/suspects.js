@@ -1,6 +1,6 @@
 // Taught photos whose label is probably wrong: move them, take them back, or say that the label is right.
 
-import { percent, plural, replace } from "./dom.js";
+import { dialog, h, percent, plural, replace } from "./dom.js";
 import { PhotoGrid } from "./grid.js";
 import { heading } from "./heading.js";
 import { complain, toast } from "./toast.js";
@@ -52,14 +52,17 @@ async function change(session, act, sentence) {
     const { version } = await act();
     await session.refresh();
     session.dispatchEvent(new Event("ended"));
-    toast(`${sentence} Version ${version} is in use.`, { action: "Undo", run: () => undo(session) });
+    toast(`${sentence} Version ${version} is in use.`, { action: "Undo", run: () => session.undo().catch(complain) });
   } catch (error) {
-    complain(error);
+    if (error.photos?.length) await askForPhotos(error);
+    else complain(error);
   }
 }
 
-async function undo(session) {
-  await session.api.undo().catch(complain);
-  await session.refresh();
-  session.dispatchEvent(new Event("ended"));
+// Nothing is stored of some photos: they themselves are needed.
+async function askForPhotos(error) {
+  const answer = await dialog("The photos themselves are needed", [h("p", {}, error.message),
+    h("p", { class: "soft" }, "Drop them under Teach, in the class that they show. What they were taught as before is then corrected.")],
+  [{ value: "", text: "Close", kind: "quiet" }, { value: "teach", text: "Go to Teach", kind: "primary", focus: true }]);
+  if (answer) location.hash = "#teach";
 }

@@ -8,7 +8,7 @@ import { confirmPlan } from "./plan.js";
 import { complain, toast } from "./toast.js";
 
 const ENOUGH = 5; // photos of a class to begin with
-const SHOWN = 12; // thumbnails on a card
+const SHOWN = 10; // thumbnails on a card
 
 export class Teach {
   constructor(session) {
@@ -143,7 +143,7 @@ export class Teach {
       h("div", { class: "thumbs" },
         fresh.map((photo) => this.#thumb(photo, name)),
         photos.length > SHOWN && h("span", { class: "thumb more" }, `+ ${photos.length - SHOWN}`),
-        taught && this.session.thumbnailsOf(name).slice(0, Math.max(0, SHOWN - fresh.length)).map((url) =>
+        taught?.thumbnails.slice(0, Math.max(0, SHOWN - fresh.length)).map((url) =>
           h("span", { class: "thumb" }, h("img", { src: url, alt: `Taught photo of ${name}`, loading: "lazy" })))),
       h("div", { class: "row" },
         h("button", { type: "button", class: "small-button", onclick: () => this.#addTo(name) }, "Add more"),

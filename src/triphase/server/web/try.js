@@ -7,7 +7,7 @@ import { Inputs } from "./inputs.js";
 import { complain, toast } from "./toast.js";
 
 const AFTER = 120; // milliseconds of rest after a stroke
-const AT_ONCE = 24; // photos in one request
+const AT_ONCE = 100; // photos in one request
 
 export class Try {
   constructor(session, teachNow) {
@@ -18,7 +18,7 @@ export class Try {
       changed: (pad) => this.#drawn(pad),
       live: (webcam) => this.#live(webcam),
       received: (found) => this.receive(found),
-      sentence: "One or many; each gets an answer. Nothing is kept.",
+      sentence: "One or many: each gets an answer.",
     });
     replace($("#try-input"), this.inputs.elements);
     session.addEventListener("model", () => this.render());
@@ -73,9 +73,10 @@ export class Try {
     }
   }
 
+  // What is drawn or filmed is before the person's eyes: nothing of it goes to the inbox.
   async #answer(picture, { nearest = 6, rate = null } = {}) {
     const order = this.order = (this.order ?? 0) + 1;
-    const { answers } = await this.session.api.predict([picture], { nearest });
+    const { answers } = await this.session.api.predict([picture], { nearest, keep: false });
     if (order !== this.order) return; // a newer picture is on its way
     if (!this.card?.element.isConnected) {
       this.card = new AnswerCard(this.session, (name, picture) => this.#correct(name, picture));
@@ -109,11 +110,14 @@ export class Try {
     }
     const files = photos.map(({ file }) => file);
     this.card = null;
+    this.inputs.pad.clear();
+    this.inputs.tabs.choose("try-photos");
     replace(this.column, h("p", { class: "soft" }, `Looking at ${plural(files.length, "photo")}`));
     try {
       const answers = [];
       for (let i = 0; i < files.length; i += AT_ONCE) {
-        answers.push(...(await this.session.api.predict(files.slice(i, i + AT_ONCE), { nearest: files.length === 1 ? 6 : 0 })).answers);
+        const part = await this.session.api.predict(files.slice(i, i + AT_ONCE), { nearest: files.length === 1 ? 6 : 0, group: true });
+        answers.push(...part.answers.map((answer) => ({ ...answer, group: answer.group === null ? null : `${i}-${answer.group}` })));
       }
       if (files.length === 1) this.#one(files[0], answers[0]);
       else this.#many(files, answers);
@@ -133,6 +137,7 @@ export class Try {
     const items = answers.map((answer, i) => ({
       key: String(i), file: files[i], url: URL.createObjectURL(files[i]),
       title: answer.error ? "cannot be read" : answer.label,
+      group: answer.group,
       note: answer.error ?? (answer.known ? `${percent(answer.probability)} sure` : `perhaps ${answer.best}`),
     }));
     const grid = new PhotoGrid({
