@@ -131,7 +131,7 @@ def _features(model: Model, known: TaughtIndex | None) -> Tensor:
         rows = rows_of(ids, memory["id"][missing])
         features[missing[rows >= 0]] = f[rows[rows >= 0]]
         missing = missing[rows < 0]
-    for slots in missing.split(BATCH):
+    for slots in missing.split(BATCH) if len(missing) else ():  # ONNX Runtime takes no empty batch
         f = ensemble.features(unpack(model.latents_of(model.stored(slots)).float())).half()
         features = f.new_empty(len(memory), f.shape[1]) if features is None else features
         features[slots] = f

@@ -25,6 +25,7 @@ COMMANDS = {
     "teach": "teach",
     "predict": "predict",
     "evaluate": "evaluate",
+    "export": "export",
     "status": "model",
     "history": "model",
     "classes": "model",
