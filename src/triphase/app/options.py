@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from triphase.errors import InvalidValue, Mismatch
@@ -26,7 +27,7 @@ class TeachableLearner:
 
 
 LEARNERS: dict[str, TeachableLearner] = {
-    "anchored": TeachableLearner(Anchored, feature_multiple=2),
+    "anchored": TeachableLearner(partial(Anchored, adapted="discriminant"), feature_multiple=2),
     "tpc": TeachableLearner(TPC),
     "slda": TeachableLearner(SLDA, feature_multiple=1),
     "ncm": TeachableLearner(NCM),
