@@ -49,6 +49,11 @@ def test_events_can_be_read_again_from_any_of_them(world: World) -> None:
         events = served.events(lesson["id"])
         assert [event["id"] for event in events] == list(range(1, len(events) + 1))
         assert {"scan", "decode", "begin", "step", "state"} <= {event["event"] for event in events}
+        [begin] = [event["data"] for event in events if event["event"] == "begin"]
+        steps = [event["data"] for event in events if event["event"] == "step"]
+        last = {step["phase"]: step["epochs"] * step["steps"] for step in steps}
+        assert begin["images"] == 15 and begin["steps"] == last and begin["minibatch"] > 0
+        assert steps[-1]["seconds_left"] == 0 and steps[-1]["images_per_second"] > 0
         assert served.events(lesson["id"], last=3) == events[3:]
         again = served.client.get(
             f"{served.model}/lessons/{lesson['id']}/events", headers={"Last-Event-ID": str(len(events))}

@@ -19,6 +19,7 @@ from triphase.data.feature_cache import latents
 from triphase.data.images import Images
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
+from triphase.learners import TPC
 from triphase.learners.protocol import QuickLearner, Tick, ignore
 
 
@@ -50,6 +51,25 @@ def recipe_of(model: Model, lesson: Lesson) -> Recipe:
         model.memory.check_room(len(lesson.names))
     n_memory = 0 if model.memory is None else len(model.memory.slots())
     return recipe_for(max(1, len(lesson.experience.training)), n_memory)
+
+
+def planned_steps(model: Model, lesson: Lesson, recipe: Recipe) -> dict[str, int]:
+    """How many optimiser steps each phase of a lesson will take; nothing for learners without phases."""
+    tpc = getattr(model.learner, "tpc", model.learner)
+    n = len(lesson.experience.training)
+    if not isinstance(tpc, TPC) or n == 0:
+        return {}
+    epochs = tpc.epochs(recipe.epochs, novel=not set(lesson.experience.classes) <= tpc.known)
+    steps = math.ceil(n / recipe.n_mbe)
+    if model.memory is None:
+        return {"I": epochs[0] * steps, "II": epochs[1] * steps}
+    samples = min(model.memory.capacity or n, n + len(model.memory.slots()))
+    balanced = min(samples, recipe.balanced or samples)
+    return {
+        "I": epochs[0] * steps,
+        "II": epochs[1] * steps,
+        "III": epochs[2] * math.ceil(balanced / recipe.n_mb_balanced),
+    }
 
 
 def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> Model:

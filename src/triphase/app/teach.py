@@ -14,7 +14,7 @@ from typing import Any
 from triphase.app import removal
 from triphase.app.evaluation import Baseline, evaluate
 from triphase.app.hold_out import hold_out
-from triphase.app.learning import learn, learn_quick, recipe_of
+from triphase.app.learning import learn, learn_quick, planned_steps, recipe_of
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.options import ModelOptions
 from triphase.app.plan import LessonSettings, Plan, plan_lesson
@@ -58,7 +58,8 @@ def teach(
             learn_quick(model, lesson, recipe)
             evaluation = evaluate(model, lesson, baseline, settings.max_drop)
             publish_quick(store, model, lesson, evaluation, checkpoint, settings, watch)
-        watch({"event": "begin", "images": len(lesson.experience.images), "classes": len(lesson.names)})
+        begin = {"event": "begin", "images": len(lesson.experience.images), "classes": len(lesson.names)}
+        watch(begin | {"steps": planned_steps(model, lesson, recipe), "minibatch": recipe.n_mbe + recipe.n_mbr})
         with checkpoint.saving():
             learn(model, lesson, recipe, checkpoint.tick(watch))
         evaluation = evaluate(model, lesson, baseline, settings.max_drop)

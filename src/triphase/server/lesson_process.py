@@ -83,30 +83,33 @@ def _add_thumbnails(model: Path, photos: Path) -> None:
 
 
 class _Progress:
-    """Adds to each step how fast the phase goes, and how long it will take."""
+    """Adds to each step how fast the lesson goes, and how long it will take at this speed."""
 
     def __init__(self, report: Callable[[Event], None]) -> None:
-        self._report, self._images = report, 0
-        self._phase, self._begun, self._done_before = "", 0.0, 0.0
+        self._report = report
+        self._steps: dict[str, int] = {}  # planned, of each phase
+        self._minibatch = 0
+        self._phase, self._begun, self._done_before = "", 0.0, 0
 
     def __call__(self, event: Event) -> None:
         if event["event"] == "begin":
-            self._images = event["images"]
+            self._steps, self._minibatch = event["steps"], event["minibatch"]
         if event["event"] == "step":
             event = event | self._speed(event)
         self._report(event)
 
     def _speed(self, event: Event) -> Event:
-        epochs_done, now = event["epoch"] - 1 + event["step"] / event["steps"], time.perf_counter()
+        done, now = (event["epoch"] - 1) * event["steps"] + event["step"], time.perf_counter()
         if event["phase"] != self._phase:
-            self._phase, self._begun, self._done_before = event["phase"], now, epochs_done
-        done, seconds = epochs_done - self._done_before, now - self._begun
-        if done <= 0 or seconds <= 0:
+            self._phase, self._begun, self._done_before = event["phase"], now, done
+        seconds, steps = now - self._begun, done - self._done_before
+        if steps <= 0 or seconds <= 0:
             return {"images_per_second": None, "seconds_left": None}
-        new = event["phase"] in ("I", "II")  # Phase III draws from the memory
+        later = [n for phase, n in self._steps.items() if phase > event["phase"]]  # "I" < "II" < "III"
+        left = event["epochs"] * event["steps"] - done + sum(later)
         return {
-            "images_per_second": round(self._images * done / seconds, 1) if new else None,
-            "seconds_left": round((event["epochs"] - epochs_done) * seconds / done, 1),
+            "images_per_second": round(self._minibatch * steps / seconds, 1),
+            "seconds_left": round(left * seconds / steps, 1),
         }
 
 
