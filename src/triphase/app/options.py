@@ -39,7 +39,7 @@ class ModelOptions:
     """How a model is made; fixed from its first lesson on."""
 
     backbone: str = "efficientnet_lite0"
-    image_size: int | None = None  # None: what the backbone suggests for photos
+    image_size: int | None = None  # None: what suits the backbone and the first photos
     memory: int | str = "200MB"  # samples, or bytes as in "200MB"
     replay: Literal["raw", "latent", "none"] = "latent"
     learner: str = "anchored"
@@ -64,6 +64,8 @@ class ModelOptions:
     def check_agreement(self, image_size: int, given: dict[str, Any]) -> None:
         """Refuse options that differ from those that a model was made with; `image_size` is its own."""
         for name, value in given.items():
+            if name == "image_size" and value is None:  # whatever suits
+                continue
             was = image_size if name == "image_size" else getattr(self, name)
             same = value in (was, getattr(self, name))
             if name == "memory":
