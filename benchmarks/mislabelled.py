@@ -1,11 +1,12 @@
 """Taught photos with a wrong label: how many of them are at the head of the list that the review shows.
 
 python benchmarks/mislabelled.py --photos FOLDER [--classes 20] [--per-class 15] [--share 0.05] [--seeds 5]
+    [--image-size 224]
 
 FOLDER has one folder per class. Of each of `classes` classes the first photos are taken; a share of them, drawn at
-random, gets the label of another class, drawn at random; a model is taught all of them with default options. The
-list is `Review.suspects`. Precision at k is the share of wrong labels among the first k of the list, where k is the
-number of labels that are wrong. Beside it: the same ranked by the vote of the five nearest other photos.
+random, gets the label of another class, drawn at random; a model is taught all of them. The list is
+`Review.suspects`. Precision at k is the share of wrong labels among the first k of the list, where k is the number
+of labels that are wrong. Beside it: the same ranked by the vote of the five nearest other photos.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ def by_neighbours(review: Review) -> list[int]:
     return sorted(shares, key=lambda id_: shares[id_])
 
 
-def measure(photos: list[list[Path]], share: float, seed: int) -> dict[str, Any]:
+def measure(photos: list[list[Path]], share: float, seed: int, image_size: int) -> dict[str, Any]:
     """One model."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         wrong = write(photos, root / "photos", share, seed)
-        teach(root / "model", root / "photos")
+        teach(root / "model", root / "photos", {"image_size": image_size})
         review = Review(root / "model")
         listed = [suspect.id for suspect in review.suspects()]
         k = len(wrong)
@@ -87,9 +88,10 @@ def main() -> None:
     parser.add_argument("--per-class", type=int, default=15)
     parser.add_argument("--share", type=float, default=0.05)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--image-size", type=int, default=224)
     arguments = parser.parse_args()
     photos = choose(arguments.photos, arguments.classes, arguments.per_class)
-    runs = [measure(photos, arguments.share, seed) for seed in range(arguments.seeds)]
+    runs = [measure(photos, arguments.share, seed, arguments.image_size) for seed in range(arguments.seeds)]
     averages = {name: mean(run[name] for run in runs) for name in runs[0] if name not in ("seed",)}
     print(json.dumps({"mean": averages, "runs": runs}, indent=1))
 

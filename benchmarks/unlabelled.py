@@ -1,8 +1,8 @@
 """Photos of classes that were never taught: do groups by likeness match the classes, and what is labelled first?
 
-python benchmarks/unlabelled.py --photos FOLDER [--classes 20] [--others 10] [--per-class 15]
+python benchmarks/unlabelled.py --photos FOLDER [--classes 20] [--others 10] [--per-class 15] [--image-size 224]
 
-FOLDER has one folder per class. A model is taught `classes` of them with default options. Photos of `others` other
+FOLDER has one folder per class. A model is taught `classes` of them. Photos of `others` other
 classes, and as many of the taught ones that it has not seen, are grouped by `group_alike` and ranked by
 `rank_by_use`. Printed are the adjusted Rand index of the groups and the true classes, the share of photos that
 belong to the most frequent class of their group (purity), and how many of the other classes are among the first
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=20)
     parser.add_argument("--others", type=int, default=10)
     parser.add_argument("--per-class", type=int, default=15)
+    parser.add_argument("--image-size", type=int, default=224)
     arguments = parser.parse_args()
     n_taught, n_others = arguments.classes, arguments.others
     photos = choose(arguments.photos, n_taught + n_others, 2 * arguments.per_class)
@@ -50,7 +51,7 @@ def main() -> None:
     some = [rest[i] for i in torch.randperm(len(rest), generator=draw)[: sum(map(len, others))].tolist()]
     with tempfile.TemporaryDirectory() as scratch:
         write(seen, Path(scratch) / "photos", share=0.0, seed=0)
-        teach(Path(scratch) / "model", Path(scratch) / "photos")
+        teach(Path(scratch) / "model", Path(scratch) / "photos", {"image_size": arguments.image_size})
         index, predictor = Review(Path(scratch) / "model").index, Predictor.open(Path(scratch) / "model")
     files = [photo for group in others for photo in group] + some
     pixels = torch.stack([decode(file, predictor.size) for file in files])

@@ -112,7 +112,9 @@ def all_files(path: Path) -> list[Path]:
 
 def assert_tidy(store: Store) -> None:
     """Only what the contract allows, no part that no version needs, no version that was never in use."""
-    allowed = re.compile(r"CURRENT|LOCK|history\.jsonl|versions/\d+\.json|parts/[0-9a-f]{64}\.safetensors")
+    allowed = re.compile(
+        r"CURRENT|LOCK|history\.jsonl|versions/\d+\.json|(parts/[0-9a-f]{64}|thumbnails)\.safetensors"
+    )
     names = [file.relative_to(store.path).as_posix() for file in all_files(store.path)]
     assert all(allowed.fullmatch(name) or name.startswith("work/") for name in names), names
     needed = {p.sha256 for n in store.version_numbers() for p in store.load(n)[1].parts.values()}

@@ -23,6 +23,8 @@ from lessons import SMALL, done, paint, triphase
 from store_helpers import assert_tidy
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
+from triphase.app.thumbnails import Thumbnails, add, thumbnail
+from triphase.data.sources.files import file_id
 
 COMMANDS: dict[str, list[str]] = {
     "undo": ["undo"],
@@ -51,6 +53,7 @@ def graves(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     model = folder / "model"
     done("teach", model, folder / "photos" / "one", *SMALL, "--learner", "slda")
     done("rename", model, "red", "scarlet")
+    add(model, {file_id(photo): thumbnail(photo) for photo in (folder / "photos" / "one").rglob("*.png")})
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, __file__, str(folder), str(request.param)], check=True, env=environment)
     return folder
@@ -99,6 +102,18 @@ def test_the_same_command_again_finishes_the_work(graves: Path, command: str, tm
         if command == "forget everywhere":
             documents = [model / "CURRENT", model / "history.jsonl", *(model / "versions").iterdir()]
             assert not any(re.search(r"\b(scarlet|red)\b", file.read_text()) for file in documents)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_thumbnail_outlives_its_photo(graves: Path, command: str) -> None:
+    """Not even for a moment: thumbnails go before the photos do."""
+    before = Thumbnails.open(graves / command / "before")
+    assert len(before) == 18
+    for path in graves_in(graves / command):
+        left = Thumbnails.open(path)
+        taught = Store(path).load(parts=("taught",))[0]["taught"]
+        assert set(left.pictures) <= set(taught["ids"].tolist())
+        assert left.note == "" and all(left.get(id_) == before.get(id_) for id_ in left.pictures)
 
 
 def main(folder: Path, every: int) -> None:

@@ -1,5 +1,6 @@
 """What is done with a model that is taught: ask it, test it, rename, forget, take back, undo."""
 
+import dataclasses
 import json
 import os
 import re
@@ -12,7 +13,8 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from lessons import SMALL, World, assert_same_state, content, done, exemplars, triphase, versions
+from lessons import SMALL, World, assert_same_state, content, done, exemplars, model_of, triphase, versions
+from triphase import models
 from triphase.app import predictor
 from triphase.app.model import Model
 from triphase.app.scan import scan
@@ -440,3 +442,16 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
     everything = triphase("unteach", world.base, world.one)
     assert everything.status == 1 and "all the photos that it was taught" in everything.err
     assert done("teach", world.base, world.one, "--force", "--json").document()["learned"] == 3
+
+
+def test_a_model_keeps_its_image_size_when_the_default_becomes_another(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "m"
+    done("teach", model, world.one, "--backbone", "small_cnn", "--memory", "120")
+    small = models.BACKBONES["small_cnn"]
+    larger = {"small_cnn": dataclasses.replace(small, photo_size=2 * small.photo_size)}
+    monkeypatch.setattr(models, "BACKBONES", {**models.BACKBONES, **larger})
+    done("unteach", model, world.one / "red" / "1.png")
+    done("teach", model, world.two, "--force")
+    assert Store(model).version().info["image_size"] == small.photo_size == model_of(model).size

@@ -59,6 +59,8 @@ def test_it_scores_as_the_learner_does(model: Path) -> None:
         f = closed.features(z)
         _, distances = taught.learner.inference()(z)
         assert torch.allclose(distances.double(), closed.distances(f), rtol=1e-3, atol=1e-2)
+        _, scores = Predictor.open(model).scores(images.read(torch.arange(len(images))))
+        assert torch.allclose(scores, distances, rtol=1e-3, atol=1e-2)
 
 
 def test_many_threads_get_the_answers_of_one_and_change_nothing(model: Path) -> None:

@@ -12,6 +12,7 @@ from triphase.app.predictor import Predictor
 from triphase.app.taught_index import TaughtIndex
 from triphase.data.decoding import decode
 from triphase.data.sources.files import file_id
+from triphase.models.inference import Ensemble
 
 
 @pytest.fixture(scope="module", params=["anchored", "anchored --replay raw", "tpc", "slda", "ncm"])
@@ -73,6 +74,14 @@ def test_features_of_another_version_are_taken_over_if_the_same_network_reads_th
     index = TaughtIndex(model, before)
     assert sum(read) < 15, "only of photos of the second lesson"
     assert torch.equal(index.features, fresh.features)
+
+
+def test_nothing_is_computed_if_all_features_are_known(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = TaughtIndex(model_of(world.base))
+    done("rename", world.base, "red", "rouge")
+    monkeypatch.setattr(Ensemble, "features", lambda self, z: pytest.fail("even an empty batch is too much"))
+    index = TaughtIndex(model_of(world.base), before)
+    assert torch.equal(index.features, before.features) and "rouge" in index.names
 
 
 def test_the_distance_of_photos_of_one_class_is_below_that_of_the_nearest_other(world: World) -> None:

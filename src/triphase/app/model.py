@@ -33,10 +33,12 @@ NO_IDS = torch.empty(0, dtype=torch.long)
 class Model:
     """What a version of a model directory consists of."""
 
-    def __init__(self, options: ModelOptions, *, context: Context | None = None, blank: bool = False) -> None:
-        """`blank`: a state will be loaded, so pre-trained weights need not be read."""
+    def __init__(
+        self, options: ModelOptions, *, context: Context | None = None, blank: bool = False, size: int | None = None
+    ) -> None:
+        """`blank`: a state will be loaded, so pre-trained weights need not be read; `size` is its images'."""
         self.options, self.context = options, context or Context(engine="auto")
-        self.network: SplitClassifier = build_network(options, blank=blank)
+        self.network: SplitClassifier = build_network(options, blank=blank, size=size)
         self.network.freeze("llf")
         self.memory = self._make_memory()
         make = LEARNERS[options.learner].make
@@ -214,7 +216,8 @@ class Model:
     @classmethod
     def from_state(cls, state: dict[str, Any], context: Context | None = None) -> Model:
         """The model of a saved state."""
-        model = cls(ModelOptions(**state["app"]["options"]), context=context, blank=True)
+        size = state["inference"]["image_size"] if "inference" in state else None  # defaults change
+        model = cls(ModelOptions(**state["app"]["options"]), context=context, blank=True, size=size)
         remember_graphs(state, model.context)
         try:
             check_learner(state, model.state_dict())
@@ -262,7 +265,7 @@ class Model:
         return Memory(number, seed=self.options.seed, store=store, dtype=torch.float16)
 
 
-def build_network(options: ModelOptions, *, blank: bool = False) -> SplitClassifier:
+def build_network(options: ModelOptions, *, blank: bool = False, size: int | None = None) -> SplitClassifier:
     """The network of a model, without its weights if a state will be loaded."""
     chosen = backbone(options.backbone)
     if not (blank or chosen.pretrained):
@@ -272,7 +275,7 @@ def build_network(options: ModelOptions, *, blank: bool = False) -> SplitClassif
             TriphaseWarning,
             stacklevel=3,
         )
-    size = options.image_size or chosen.photo_size
+    size = size or options.image_size or chosen.photo_size
     return build(options.backbone, image_size=size, seed=options.seed, load_pretrained=not blank)
 
 

@@ -74,11 +74,17 @@ class Predictor:
     @torch.inference_mode()
     def __call__(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities (n, classes) of uint8 pixels (n, 3, size, size), and whether each is known, (n,) bool."""
+        logits, scores = self.scores(pixels)
+        return self.calibration.probabilities(logits), self.calibration.accepts(scores)
+
+    @torch.inference_mode()
+    def scores(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (n, classes) and out-of-distribution scores (n, k), from which calibration makes the answers."""
         x = pixels.float().contiguous(memory_format=torch.channels_last)
         logits, distances = self._ensemble(self._llf(x))
         if not bool(torch.isfinite(logits).all()):
             raise CorruptState("The scores of this model are not finite: go back to the version before it.")
-        return self.calibration.probabilities(logits), self.calibration.accepts(ood_scores(logits, distances))
+        return logits, ood_scores(logits, distances)
 
     @torch.inference_mode()
     def features(self, pixels: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from triphase.app.model import BATCH, Model, rows_of
 from triphase.app.store.checksums import sha256
 from triphase.data.feature_cache import unpack
 from triphase.data.memory import HELD_OUT
-from triphase.models.inference import Ensemble
 
 ROWS = 4096  # features that are compared together
 LIKENESS_PHOTOS = 2000  # of which the distances within and between classes are measured, at most
@@ -42,9 +41,11 @@ class TaughtIndex:
 
     def __init__(self, model: Model, before: TaughtIndex | None = None) -> None:
         """`before` is the index of another version of this model: features that it has are not computed again."""
-        ensemble, memory = model.learner.inference(), model.memory
+        memory = model.memory
         self.names = tuple(model.names)
-        self.reader = sha256(ensemble.reader_state())  # features of two indices can be compared if it is the same
+        self.reader = sha256(
+            model.learner.inference().reader_state()
+        )  # features of two indices can be compared if it is the same
         self.ids = self.labels = torch.empty(0, dtype=torch.long)
         self.held_out, self.hashes = torch.empty(0, dtype=torch.bool), torch.empty(0, 2, dtype=torch.long)
         self.features = torch.empty(0, 0, dtype=torch.float16)
@@ -53,7 +54,7 @@ class TaughtIndex:
             self.held_out = memory["split"] == HELD_OUT
             self.hashes = memory.columns.get("hash", torch.stack([self.ids, self.ids], 1))
             known = before if before is not None and before.reader == self.reader else None
-            self.features = _features(model, ensemble, known)
+            self.features = _features(model, known)
         self._mean, self._std = _moments(self.features)
         self._norms = torch.cat([self._standardised(f).norm(dim=1) for f in self.features.split(ROWS)])
 
@@ -117,9 +118,9 @@ class TaughtIndex:
         return Neighbour(int(self.ids[row]), name, min(1.0, similarity), bool(self.held_out[row]))
 
 
-def _features(model: Model, ensemble: Ensemble, known: TaughtIndex | None) -> Tensor:
+def _features(model: Model, known: TaughtIndex | None) -> Tensor:
     """(n, D) in half precision: those of a known index and of the exemplars, and the others from what is stored."""
-    memory = model.memory
+    memory, ensemble = model.memory, model.inference()
     assert memory is not None
     found = [model.exemplar_features] if model.exemplar_features[1].numel() else []
     found += [(known.ids, known.features)] if known is not None and len(known) else []
@@ -130,7 +131,7 @@ def _features(model: Model, ensemble: Ensemble, known: TaughtIndex | None) -> Te
         rows = rows_of(ids, memory["id"][missing])
         features[missing[rows >= 0]] = f[rows[rows >= 0]]
         missing = missing[rows < 0]
-    for slots in missing.split(BATCH):
+    for slots in missing.split(BATCH) if len(missing) else ():  # ONNX Runtime takes no empty batch
         f = ensemble.features(unpack(model.latents_of(model.stored(slots)).float())).half()
         features = f.new_empty(len(memory), f.shape[1]) if features is None else features
         features[slots] = f

@@ -43,7 +43,7 @@ class Thumbnails:
             pictures = _read(path / THUMBNAILS)
         except FileNotFoundError:
             return cls({}, "This model has no thumbnails: only photos that are taught here get one.")
-        except (CorruptState, Mismatch):
+        except (CorruptState, Mismatch, OSError):
             return cls({}, "The thumbnails of this model are damaged; the model itself is not affected.")
         return cls(pictures, "" if pictures else "This model has no thumbnails.")
 
@@ -136,7 +136,7 @@ def _readable(store: Store) -> dict[int, memoryview]:
     """The thumbnails that are there; none if the file is damaged."""
     try:
         return _read(store.path / THUMBNAILS)
-    except (FileNotFoundError, CorruptState, Mismatch):
+    except (CorruptState, Mismatch, OSError):
         return {}
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
+from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -19,11 +18,10 @@ from triphase.server.drafts import Drafts
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, NewLesson, Plan, Source
 from triphase.server.problems import NotFound
+from triphase.server.workers import Workers, events, hang_up
 
 STOP_SECONDS = 60.0  # until a lesson that does not stop is killed, which loses a second of work
-LINE = 64 << 20  # bytes of one event, at most
 NEWS = ("scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "warning")
-CHILD = (sys.executable, "-m", "triphase.server.lesson_process")
 
 
 class Lessons:
@@ -41,11 +39,11 @@ class Lessons:
         """`published` is called when a version came into use, before anybody is told."""
         self.model, self.drafts, self._published, self._thumbnails = model, drafts, published, thumbnails
         self.records = LessonRecords(root)
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
         self.running: int | None = None
         self._stopping = False
-        self._planning = asyncio.Lock()
+        self._planning, self._workers = asyncio.Lock(), Workers()
 
     async def recover(self) -> None:
         """Read the records, and go on with a lesson that was running when the server ended."""
@@ -127,16 +125,15 @@ class Lessons:
         options = new.options.model_dump(exclude_none=True)
         request = {"photos": str(photos), "settings": settings_of(new), "options": options, "dry_run": True}
         async with self._planning:
-            process = await self._spawn(request)
-            assert process.stdout is not None
-            try:
-                event = json.loads(await process.stdout.readline() or b'{"event": "stopped"}')
-                while event["event"] == "warning":
-                    event = json.loads(await process.stdout.readline() or b'{"event": "stopped"}')
-            finally:
-                _close(process)
-                await process.wait()
-        if event["event"] == "plan":
+            process = await self._start(request)
+            event: dict[str, Any] = {}
+            async for event in events(process):
+                if event["event"] != "warning":
+                    break
+            hang_up(process)
+            await process.wait()
+        self.warm_up()
+        if event.get("event") == "plan":
             return Plan.model_validate(event["plan"])
         raise error_of(event)
 
@@ -148,6 +145,12 @@ class Lessons:
             if record.lesson.state == "stopped":
                 record.lesson.state, record.lesson.ended = "running", None
                 self.records.save(record)
+        await self._workers.close()
+
+    def warm_up(self) -> None:
+        """Prepare for a lesson that will probably be asked for."""
+        if self.running is None:
+            self._workers.warm_up()
 
     # --- the process ----------------------------------------------------------------------------------------------
 
@@ -165,28 +168,18 @@ class Lessons:
         self.running, self._stopping = number, False
         self.records.log(number).append("state", record.lesson.model_dump())
         request = {"photos": str(photos), "settings": record.settings, "options": record.options, "dry_run": False}
-        self._process = await self._spawn(request)
+        self._process = await self._start(request)
         self._task = asyncio.create_task(self._follow(self._process, record, recovered))
 
-    async def _spawn(self, request: dict[str, Any]) -> asyncio.subprocess.Process:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *CHILD, stdin=pipe, stdout=pipe, limit=LINE, start_new_session=True
-        )
-        assert process.stdin is not None
-        process.stdin.write(
-            json.dumps({"model": str(self.model), "thumbnails": self._thumbnails, **request}).encode() + b"\n"
-        )
-        return process
+    async def _start(self, request: dict[str, Any]) -> Process:
+        return await self._workers.start({"model": str(self.model), "thumbnails": self._thumbnails, **request})
 
-    async def _follow(self, process: asyncio.subprocess.Process, record: Record, recovered: bool) -> None:
+    async def _follow(self, process: Process, record: Record, recovered: bool) -> None:
         """Record the events of a lesson until it ends."""
         log = self.records.log(record.lesson.id)
         last: dict[str, Any] = {"event": "stopped"}
-        assert process.stdout is not None
         try:
-            while line := await process.stdout.readline():
-                event = json.loads(line)
+            async for event in events(process):
                 if event["event"] == "taught_quick":
                     await self._swap()
                 if event["event"] in NEWS:
@@ -194,7 +187,7 @@ class Lessons:
                 else:
                     last = event
         finally:
-            _close(process)
+            hang_up(process)
             status = await process.wait()
         if status and last["event"] == "stopped" and not self._stopping:
             sentence = f"The lesson's process ended with status {status}; resume it to go on where it was."
@@ -230,7 +223,7 @@ class Lessons:
         if outcome["learned"] == 0 and taught:
             outcome |= {"published": True, "learned": taught[-1]["images"], "version": store.version().number}
 
-    async def _end(self, process: asyncio.subprocess.Process, task: asyncio.Task[None]) -> None:
+    async def _end(self, process: Process, task: asyncio.Task[None]) -> None:
         self._stopping = True
         if process.returncode is None:
             process.terminate()
@@ -261,8 +254,3 @@ def error_of(event: dict[str, Any]) -> TriphaseError:
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _close(process: asyncio.subprocess.Process) -> None:
-    if process.stdin is not None:
-        process.stdin.close()

@@ -41,7 +41,7 @@ def difference(group: Group, reference: Group, measure: str) -> Difference | Non
     by_class = [torch.stack(seeds).mean(0) for seeds in by_order.values()]  # seeds are no class orders
     means = torch.stack([rows.nanmean(1).mean() for rows in by_class])
     n = sum(map(len, by_order.values()))
-    return Difference(n, float(means.mean()), t_interval(means), _bootstrap(by_class))
+    return Difference(n, float(means.mean()), t_interval(means), bootstrap_interval(by_class))
 
 
 def t_interval(values: Tensor) -> Interval | None:
@@ -80,7 +80,8 @@ def _matrix(report: Report, measure: str) -> Tensor:
     return rows if measure == "amca" else rows[-1:]
 
 
-def _bootstrap(by_class: list[Tensor]) -> Interval:
+def bootstrap_interval(by_class: list[Tensor]) -> Interval:
+    """The 95 % interval of a mean of (evaluations, classes) for each order, over orders and classes."""
     n, n_classes = len(by_class), by_class[0].shape[1]
     draws = generator(0, "bootstrap", n, n_classes)
     classes = _times_drawn(n_classes, draws)

@@ -59,12 +59,14 @@ async def upload_photos(
         (label, Upload(file.filename or "photo", file.file.read()))
         for label, file in zip(labels, files, strict=True)
     )
+    model.lessons.warm_up()
     return await asyncio.to_thread(_add, model, draft, photos)
 
 
 @router.post(DRAFT + "/zip")
 async def upload_zip(model: OneModel, draft: DraftName, file: Annotated[UploadFile, File()]) -> Uploaded:
     """Put the photos of a zip of class folders into a draft."""
+    model.lessons.warm_up()
     return await asyncio.to_thread(_add, model, draft, photos_in_zip(file.file, model.drafts.limits))
 
 

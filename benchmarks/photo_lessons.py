@@ -1,0 +1,210 @@
+"""The product taught photos lesson by lesson, and what it answers: one part of benchmarks/photos.py."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from detection_scores import auroc, expected_calibration_error
+from photo_sets import Photos, PhotoSet, images_of, link
+from torch import Tensor
+
+from triphase.app.options import ModelOptions
+from triphase.app.plan import LessonSettings
+from triphase.app.predictor import Predictor
+from triphase.app.store.versions import Store
+from triphase.app.teach import teach
+from triphase.bench.metrics import class_accuracy
+from triphase.context import Context
+
+REVIEWED = 0.1  # share of photos, the most doubtful ones first, that a person looks at
+Say = Callable[[str], None]
+Result = dict[str, Any]
+
+
+class _QuickEnough(Exception):
+    """The last lesson has published its quick version, which is all that is measured."""
+
+
+class Clock:
+    """Seconds since it was made: those of the wall, and those that the processor has worked."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter(), time.process_time()
+
+    def read(self) -> Result:
+        """What has passed so far."""
+        wall, processor = self._began
+        return {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - processor}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a predictor says about photos; labels are -1 where their class was never taught."""
+
+    labels: Tensor
+    probabilities: Tensor  # (n, classes)
+    known: Tensor  # (n,) bool
+    decision: Tensor  # (n,): least margin to a threshold of "unknown"; doubt is its opposite
+    ood_scores: Tensor  # (n, k)
+    seconds: Result
+
+
+def taught(folder: Path, plan: list[Photos], options: ModelOptions, quick: bool, say: Say) -> list[Result]:
+    """Teach all lessons; what was taught by a run before is read, and a run that was interrupted begins anew.
+
+    With `quick`, seconds are those to the quick version, and the last lesson ends with it.
+    """
+    model, record = folder / "model", folder / "lessons.json"
+    if record.exists():
+        found: list[Result] = json.loads(record.read_text())
+        return found
+    shutil.rmtree(folder, ignore_errors=True)
+    results: list[Result] = []
+    for number, lesson in enumerate(plan, start=1):
+        photos = link(lesson, folder / f"lesson{number:02d}")
+        last = number == len(plan)
+        result = _quick_lesson(model, photos, options, last) if quick else _lesson(model, photos, options)
+        results.append({"photos": sum(map(len, lesson.values())), "classes": len(lesson), **result})
+        say(f"lesson {number} of {len(plan)}: {results[-1]['photos']} photos in {result['seconds']:.1f} s")
+    record.write_text(json.dumps(results))
+    return results
+
+
+def _lesson(model: Path, photos: Path, options: ModelOptions) -> Result:
+    """A whole lesson: its seconds, and whether the guard would have refused it."""
+    clock, context = Clock(), Context(engine="auto")
+    outcome = teach(model, photos, options, LessonSettings(force=True), context=context)
+    return {**clock.read(), "refused": outcome.refused}
+
+
+def _quick_lesson(model: Path, photos: Path, options: ModelOptions, last: bool) -> Result:
+    """A lesson with its quick version: the seconds to that, after which the last lesson ends."""
+    clock, context = Clock(), Context(engine="auto")
+    seconds: Result = {}
+
+    def watch(event: Result) -> None:
+        if event["event"] == "taught_quick":
+            seconds.update(clock.read())
+            if last:
+                raise _QuickEnough
+
+    refused = False
+    with suppress(_QuickEnough):
+        settings = LessonSettings(force=True, quick=True)
+        refused = teach(model, photos, options, settings, watch=watch, context=context).refused
+    return {**(seconds or clock.read()), "refused": refused}
+
+
+def consolidated(model: Path, say: Say) -> Result:
+    """Let the model learn on from what it stores, until it ends by itself."""
+    clock = Clock()
+    importlib.import_module("triphase.app.consolidate").consolidate(model, minutes=None)  # not in every version
+    result = clock.read()
+    say(f"consolidated in {result['seconds']:.1f} s")
+    return result
+
+
+def answers(predictor: Predictor, photos: Photos) -> Answers:
+    """Ask a predictor about photos, as many at a time as it likes."""
+    clock = Clock()
+    images = images_of(photos, list(predictor.names), predictor.size)
+    parts = [predictor.scores(images.read(rows)) for rows in torch.arange(len(images)).split(predictor.chunk)]
+    logits, scores = (torch.cat(column) for column in zip(*parts, strict=True))
+    calibration = predictor.calibration
+    return Answers(
+        images.labels,
+        calibration.probabilities(logits),
+        calibration.accepts(scores),
+        _decision(scores, calibration.thresholds),
+        scores,
+        clock.read(),
+    )
+
+
+def _decision(scores: Tensor, thresholds: tuple[float, ...]) -> Tensor:
+    """(n,): the least margin of scores (n, k) to their thresholds, in standard deviations of each score."""
+    least = torch.tensor(thresholds or (0.0,) * scores.shape[1]).nan_to_num(neginf=0.0)
+    return ((scores - least) / scores.std(0).clamp(min=1e-12)).amin(1)
+
+
+def accuracy(probabilities: Tensor, labels: Tensor, names: list[str]) -> Result:
+    """Macro accuracy, that of each class, and the expected calibration error."""
+    by_class = class_accuracy(probabilities.argmax(1), labels, len(names))
+    by_name = {n: a for n, a in zip(names, by_class.tolist(), strict=True) if a == a}
+    return {
+        "accuracy": sum(by_name.values()) / len(by_name),
+        "ece": expected_calibration_error(probabilities, labels),
+        "by_class": dict(sorted(by_name.items())),
+    }
+
+
+def measured(model: Path, test: Photos) -> Result:
+    """How well a model answers the test photos, and what it takes on disk."""
+    predictor, version = Predictor.open(model), Store(model).version()
+    answered = answers(predictor, test)
+    return {
+        **accuracy(answered.probabilities, answered.labels, list(predictor.names)),
+        "image_size": predictor.size,
+        "engine": version.info["engine"],
+        "model_bytes": sum(file.stat().st_size for file in model.rglob("*") if file.is_file()),
+        "version_bytes": sum(part.bytes for part in version.parts.values()),
+        "predict": {**answered.seconds, "photos": len(answered.labels)},
+    }
+
+
+def detection(model: Path, data: PhotoSet, strange: dict[str, Photos]) -> Result:
+    """How well the model tells test photos of taught classes from each group of strangers.
+
+    "near" and "others" lie among the same photos as the classes taught; "far" ones do not, so they are not part of
+    what a person reviews.
+    """
+    predictor = Predictor.open(model)
+    groups = {name: photos for name, photos in strange.items() if photos}
+    everything = {**data.test, **{f"\0{group}/{n}": f for group, p in groups.items() for n, f in p.items()}}
+    found = answers(predictor, everything)
+    ends = {group: sum(map(len, photos.values())) for group, photos in groups.items()}
+    sizes = [sum(map(len, data.test.values())), *ends.values()]
+    rows = dict(zip(["known", *groups], torch.arange(sum(sizes)).split(sizes), strict=True))
+    known = rows["known"]
+    result: Result = {
+        "known_accepted": _share(found.known[known]),
+        "known_accuracy": accuracy(found.probabilities[known], found.labels[known], list(predictor.names))[
+            "accuracy"
+        ],
+        "groups": {
+            group: {
+                "classes": len(photos),
+                "photos": len(rows[group]),
+                "auroc": auroc(found.decision[known], found.decision[rows[group]]),
+                "auroc_of_scores": [auroc(c[known], c[rows[group]]) for c in found.ood_scores.unbind(1)],
+                "caught": _share(~found.known[rows[group]]),
+            }
+            for group, photos in groups.items()
+        },
+    }
+    same = [rows[group] for group in groups if group != "far"]
+    if same:
+        pool = torch.cat([known, *same])
+        first = pool[found.decision[pool].argsort()[: max(1, round(REVIEWED * len(pool)))]]
+        stranger = torch.isin(first, torch.cat(same))
+        result["review"] = {
+            "photos": len(first),
+            "strangers": int(stranger.sum()),
+            "strangers_in_all": sum(map(len, same)),
+            "share_of_strangers_in_all": sum(map(len, same)) / len(pool),
+        }
+        result["same_set_auroc"] = auroc(found.decision[known], found.decision[torch.cat(same)])
+    return result
+
+
+def _share(yes: Tensor) -> float:
+    return float(yes.double().mean())

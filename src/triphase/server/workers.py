@@ -1,0 +1,75 @@
+"""Processes that lessons run in; one is started beforehand, since it needs seconds until it can begin."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+COMMAND = (sys.executable, "-m", "triphase.server.lesson_process")
+LINE = 64 << 20  # bytes of one event, at most
+SPARE_SECONDS = 300.0  # after which a process that nobody needed ends
+
+
+class Workers:
+    """Starts processes for lessons."""
+
+    def __init__(self) -> None:
+        self._spare: asyncio.Task[Process] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self, request: dict[str, Any]) -> Process:
+        """A process that does what a request says: the spare one, or a new one."""
+        spare, self._spare = self._spare, None
+        process = await (spare if spare is not None else _spawn())
+        if process.returncode is not None:
+            process = await _spawn()
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        return process
+
+    def warm_up(self) -> None:
+        """Start a process that waits for a request."""
+        if self._spare is None:
+            self._spare = asyncio.create_task(_spawn())
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(SPARE_SECONDS, self._end_spare)
+
+    async def close(self) -> None:
+        """End the spare process."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._spare is not None:
+            process = await self._spare
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    def _end_spare(self) -> None:
+        if self._spare is not None and self._spare.done():
+            hang_up(self._spare.result())
+            self._spare = None
+
+
+async def events(process: Process) -> AsyncIterator[dict[str, Any]]:
+    """What a process reports, until it ends."""
+    assert process.stdout is not None
+    while line := await process.stdout.readline():
+        yield json.loads(line)
+
+
+def hang_up(process: Process) -> None:
+    """Close the process's input, upon which it ends."""
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+async def _spawn() -> Process:
+    return await asyncio.create_subprocess_exec(
+        *COMMAND, stdin=PIPE, stdout=PIPE, limit=LINE, start_new_session=True
+    )
