@@ -14,7 +14,7 @@ import torch
 from hypothesis import settings
 
 from command import Answer, Call
-from lessons import World, make_world
+from lessons import World, done, make_world, paint
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -94,6 +94,17 @@ def world(original: World, tmp_path: Path) -> World:
     """A copy that a test may change."""
     shutil.copytree(original.one.parent, tmp_path / "world")
     return World(*(tmp_path / "world" / name for name in ("one", "two", "test", "base")))
+
+
+@pytest.fixture(scope="session")
+def lite0_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a pre-trained network at 64 pixels; photos that it was not taught lie beside it, in test/."""
+    folder = tmp_path_factory.mktemp("lite0")
+    for colour in ("red", "green", "blue"):
+        paint(folder / "one" / colour, colour, range(8))
+        paint(folder / "test" / colour, colour, range(100, 106))
+    done("teach", folder / "model", folder / "one", "--image-size", "64", "--memory", "120")
+    return folder / "model"
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ def test_many_threads_get_the_answers_of_one_and_change_nothing(model: Path) -> 
     pixels = images.read(torch.arange(len(images)))
     rows = [torch.arange(call % 3, len(pixels), 1 + call % 4) for call in range(CALLS)]
     expected = [predictor(pixels[part]) for part in rows]
-    state = {"llf": dict(predictor._llf.state_dict()), "ensemble": dict(predictor._ensemble.state_dict())}
+    state = {"llf": dict(predictor.llf.state_dict()), "ensemble": dict(predictor.ensemble.state_dict())}
     before = {name: tensor.clone() for name, tensor in tensors(state).items()}
 
     def ask(_: int) -> bool:

@@ -40,10 +40,10 @@ class Calibration:
 
     def accepts(self, ood_scores: Tensor) -> Tensor:
         """(n,) bool: whether all of an image's out-of-distribution scores (n, k) are above their thresholds."""
-        known = torch.ones(len(ood_scores), dtype=torch.bool)
+        known = torch.ones_like(ood_scores[:, 0], dtype=torch.bool)  # by len(), an export would fix the number
         if self.rejects:
             for column, least in zip(ood_scores.unbind(1), self.thresholds, strict=True):
-                known &= column >= least
+                known = known & (column >= least)
         return known
 
 

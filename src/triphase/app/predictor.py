@@ -53,8 +53,8 @@ class Predictor:
             thresholds = tuple(-math.inf if t is None else t for t in about["thresholds"])
             self.calibration = Calibration(about["temperature"], thresholds)
             blocks = _Blocks(about["backbone"], self.size)
-            self._llf = blocks.llf(parts["inference_llf"])
-            self._ensemble = load_ensemble(_joined(parts), blocks.csf)
+            self.llf = blocks.llf(parts["inference_llf"])
+            self.ensemble = load_ensemble(_joined(parts), blocks.csf)
             self._check()
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise CorruptState(f"The parts of this model do not belong together ({error!r}).") from error
@@ -77,11 +77,20 @@ class Predictor:
         logits, scores = self.scores(pixels)
         return self.calibration.probabilities(logits), self.calibration.accepts(scores)
 
-    @torch.inference_mode()
     def scores(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (n, classes) and out-of-distribution scores (n, k), from which calibration makes the answers."""
-        x = pixels.float().contiguous(memory_format=torch.channels_last)
-        logits, distances = self._ensemble(self._llf(x))
+        return self.latent_scores(self.latents(pixels))
+
+    @torch.inference_mode()
+    def latents(self, pixels: Tensor) -> Tensor:
+        """What the frozen half of the network makes of uint8 pixels (n, 3, size, size)."""
+        z: Tensor = self.llf(pixels.float().contiguous(memory_format=torch.channels_last))
+        return z
+
+    @torch.inference_mode()
+    def latent_scores(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """As `scores`, of latents."""
+        logits, distances = self.ensemble(z)
         if not bool(torch.isfinite(logits).all()):
             raise CorruptState("The scores of this model are not finite: go back to the version before it.")
         return logits, ood_scores(logits, distances)
@@ -89,8 +98,7 @@ class Predictor:
     @torch.inference_mode()
     def features(self, pixels: Tensor) -> Tensor:
         """(n, D) of uint8 pixels (n, 3, size, size): by these, photos are compared (`TaughtIndex.nearest`)."""
-        x = pixels.float().contiguous(memory_format=torch.channels_last)
-        return self._ensemble.features(self._llf(x))
+        return self.ensemble.features(self.latents(pixels))
 
     def predict(self, images: Images) -> tuple[Tensor, Tensor]:
         """The same of images that are read as they are needed; never many at a time, so memory stays bounded."""

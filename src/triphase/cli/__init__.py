@@ -26,6 +26,7 @@ COMMANDS = {
     "consolidate": "consolidate",
     "predict": "predict",
     "evaluate": "evaluate",
+    "export": "export",
     "status": "model",
     "history": "model",
     "classes": "model",

@@ -35,21 +35,10 @@ class OnnxBlock(nn.Module):
     source: Tensor  # uint8: the checksum of the block that the graph was made from
 
     def __init__(self, graph: Tensor, source: Tensor, threads: int) -> None:
-        import onnxruntime  # slow to import
-
         super().__init__()
         self.register_buffer("graph", graph)
         self.register_buffer("source", source)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a neighbour may hold the core
-        options.log_severity_level = 4
-        try:
-            self._session = onnxruntime.InferenceSession(
-                graph.numpy().tobytes(), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # the runtime's own errors have no common class
-            raise ValueError(f"ONNX Runtime cannot load a graph: {error}") from error
+        self._session = open_session(graph.numpy().tobytes(), threads)
 
     def __deepcopy__(self, memo: object) -> OnnxBlock:
         return self  # nothing in it ever changes
@@ -58,6 +47,20 @@ class OnnxBlock(nn.Module):
         """What the block puts out, for float x of any number of rows."""
         (out,) = self._session.run(None, {"x": x.detach().cpu().contiguous().numpy()})
         return torch.from_numpy(out)
+
+
+def open_session(graph: bytes, threads: int) -> Any:
+    """An ONNX graph ready to run."""
+    import onnxruntime  # slow to import
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a neighbour may hold the core
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the runtime's own errors have no common class
+        raise ValueError(f"ONNX Runtime cannot load a graph: {error}") from error
 
 
 def engine_of(context: Context, block: nn.Module) -> str:

@@ -35,9 +35,13 @@ class Whitening(nn.Module):
         rows = factor.float().contiguous()  # LAPACK gives columns; rounding depends on the layout
         return cls(rows, whiten(means - centre, factor).float(), centre.float())
 
+    def whitened(self, f: Tensor) -> Tensor:
+        """(n, D): features relative to the mean of all classes, their covariance the identity."""
+        return whiten(f - self.centre, self.factor)
+
     def forward(self, f: Tensor) -> Tensor:
         """(n, 2): minus the squared Mahalanobis distance to the nearest class mean, relative and absolute."""
-        w = whiten(f - self.centre, self.factor)
+        w = self.whitened(f)
         nearest = (2 * w @ self.means.T - self.means.square().sum(1)).amax(1)
         return torch.stack([nearest, nearest - w.square().sum(1)], 1)
 

@@ -1,0 +1,135 @@
+"""A predictor as one ONNX graph: the graphs of its frozen blocks, then what turns features into answers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import onnx
+import torch
+from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx.compose import add_prefix
+from torch import Tensor, nn
+
+from triphase.app.calibration import Calibration
+from triphase.app.ood import ood_scores
+from triphase.app.predictor import Predictor
+from triphase.models.engine import OPSET, OnnxBlock, export_graph
+from triphase.models.inference import Ensemble, Member, Whitening
+
+INPUT = "pixels"  # uint8 (n, size, size, 3), RGB: as Pillow and numpy give an image
+LATENTS = "latents"  # what the frozen half of the network makes of them, float (n, ...)
+OUTPUTS = ("probabilities", "class", "unknown")
+ANSWER = "answer/"  # how the names begin of what turns features into answers
+IR_VERSION = 8  # the oldest that this set of operators needs, so that older runtimes read it
+
+
+class Answering(nn.Module):
+    """Features of all members side by side, (n, D_1 + D_2 + ...), to probabilities, class and unknown flag."""
+
+    def __init__(self, ensemble: Ensemble, calibration: Calibration, widths: list[int]) -> None:
+        super().__init__()
+        ends = torch.tensor(widths).cumsum(0).tolist()
+        columns = iter([_Columns(end - width, end) for end, width in zip(ends, widths, strict=True)])
+        self.ensemble, self.calibration = ensemble.with_csf(lambda csf: next(columns)), calibration
+        for member in self.ensemble.members:
+            assert isinstance(member, Member)
+            if member.whitening is not None:
+                member.whitening = _MultipliedWhitening(member.whitening)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits, distances = self.ensemble(features)
+        probabilities = self.calibration.probabilities(logits)
+        known = self.calibration.accepts(ood_scores(logits, distances))
+        return probabilities, probabilities.argmax(1), ~known
+
+
+class _Columns(nn.Module):
+    """The features of one member."""
+
+    def __init__(self, start: int, stop: int) -> None:
+        super().__init__()
+        self.start, self.stop = start, stop
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features[:, self.start : self.stop]
+
+
+class _MultipliedWhitening(Whitening):
+    """Whitening by a product with the inverse factor: ONNX solves no systems of equations."""
+
+    inverse: Tensor  # (D, D)
+
+    def __init__(self, of: Whitening) -> None:
+        super().__init__(of.factor, of.means, of.centre)
+        identity = torch.eye(len(of.factor), dtype=torch.float64)
+        inverse = torch.linalg.solve_triangular(of.factor.double(), identity, upper=False)
+        self.register_buffer("inverse", inverse.float())
+
+    def whitened(self, f: Tensor) -> Tensor:
+        return (f - self.centre) @ self.inverse.T
+
+
+@torch.inference_mode()
+def answer_graph(predictor: Predictor, start: Literal["pixels", "latents"] = "pixels") -> ModelProto:
+    """The graph from uint8 pixels (n, size, size, 3), or float latents (n, ...), to OUTPUTS."""
+    x = torch.zeros(2, 3, predictor.size, predictor.size)
+    z = predictor.llf(x)
+    members = [member for member in predictor.ensemble.members if isinstance(member, Member)]
+    features = [member.csf(z) for member in members]
+    answering = Answering(predictor.ensemble, predictor.calibration, [f.shape[1] for f in features])
+    parts = _Parts()
+    if start == "pixels":
+        parts.node("Cast", [INPUT], "float_pixels", to=TensorProto.FLOAT)
+        parts.node("Transpose", ["float_pixels"], "planes", perm=[0, 3, 1, 2])
+        parts.block(_graph_of(predictor.llf, x), "llf/", "planes")
+        given = helper.make_tensor_value_info(INPUT, TensorProto.UINT8, ["n", predictor.size, predictor.size, 3])
+    else:
+        parts.node("Identity", [LATENTS], "llf/y")
+        given = helper.make_tensor_value_info(LATENTS, TensorProto.FLOAT, ["n", *z.shape[1:]])
+    for number, member in enumerate(members):
+        parts.block(_graph_of(member.csf, z), f"csf_{number}/", "llf/y")
+    parts.node("Concat", [f"csf_{number}/y" for number in range(len(members))], "features", axis=1)
+    last = onnx.load_from_string(export_graph(answering, torch.cat(features, 1), OUTPUTS))
+    parts.block(last, ANSWER, "features")
+    for name in OUTPUTS:
+        parts.node("Identity", [f"{ANSWER}{name}"], name)
+    return parts.model(given, len(predictor.names))
+
+
+class _Parts:
+    """The nodes and initializers of a graph that is put together from others."""
+
+    def __init__(self) -> None:
+        self._nodes: list[NodeProto] = []
+        self._initializers: list[TensorProto] = []
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:
+        self._nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+
+    def block(self, model: ModelProto, prefix: str, source: str) -> None:
+        """Append a graph that reads `source` as its "x"; its names get the prefix."""
+        versions = {entry.domain: entry.version for entry in model.opset_import}
+        if versions != {"": OPSET}:
+            raise ValueError(f"a block has operators of the versions {versions}, and others of {OPSET}")
+        graph = add_prefix(model, prefix).graph
+        self.node("Identity", [source], f"{prefix}x")
+        self._nodes += graph.node
+        self._initializers += graph.initializer
+
+    def model(self, given: Any, n_classes: int) -> ModelProto:
+        made = [
+            helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", n_classes]),
+            helper.make_tensor_value_info("class", TensorProto.INT64, ["n"]),
+            helper.make_tensor_value_info("unknown", TensorProto.BOOL, ["n"]),
+        ]
+        graph = helper.make_graph(self._nodes, "triphase", [given], made, self._initializers)
+        opsets = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="triphase")
+        onnx.checker.check_model(model)
+        return model
+
+
+def _graph_of(block: nn.Module, x: Tensor) -> ModelProto:
+    """The graph of a block: that which it was stored as, or else exported now."""
+    graph = block.graph.numpy().tobytes() if isinstance(block, OnnxBlock) else export_graph(block, x)
+    return onnx.load_from_string(graph)
