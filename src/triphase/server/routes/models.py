@@ -32,7 +32,7 @@ CHANGES = problems(409, 422, 507)
 async def list_models(models: AnyModel) -> Models:
     """All models that are served."""
     served = [await models.get(name) for name in models.names()]
-    return Models(models=[model.summary() for model in served])
+    return Models(models=[model.summary() for model in served], can_add=models.folder is not None)
 
 
 @router.post("/api/v1/models", status_code=201, responses=problems(422))
