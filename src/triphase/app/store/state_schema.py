@@ -119,6 +119,13 @@ class Statistics(Part):
     products: Annotated[Tensor, Shape(None, "*")] | None = None  # the lower half of a symmetric matrix
 
 
+class Adapted(Part):
+    """The discriminant over the csf that TPC has trained."""
+
+    weight: Annotated[Tensor, Shape(torch.float32, "*", "*")] | None
+    bias: Annotated[Tensor, Shape(torch.float32, "*")] | None
+
+
 class ClosedForm(Part):
     """What the closed form of an anchored learner knows."""
 
@@ -193,6 +200,7 @@ PARTS: dict[str, type[Part]] = {
     "exemplars": Exemplars,
     "memory": ReplayMemory,
     "closed_form": ClosedForm,
+    "adapted": Adapted,
     "statistics": Statistics,
     "closed_form_statistics": Statistics,
     "inference": Inference,
