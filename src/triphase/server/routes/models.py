@@ -37,7 +37,7 @@ async def list_models(models: AnyModel) -> Models:
     for name in models.names():
         with suppress(TriphaseError):  # one that another server has, or that is damaged, hides no other
             found.append((await models.get(name)).summary())
-    return Models(models=found)
+    return Models(models=found, can_add=models.folder is not None)
 
 
 @router.post("/api/v1/models", status_code=201, responses=problems(422))
