@@ -15,6 +15,7 @@ export class Try {
     this.session = session;
     this.teachNow = teachNow;
     this.order = 0; // of the newest picture
+    this.addresses = []; // of the photos that are shown
     this.column = $("#answer-column");
     this.inputs = new Inputs("try", {
       changed: (pad) => this.#drawn(pad),
@@ -119,6 +120,7 @@ export class Try {
       return;
     }
     const files = photos.map(({ file }) => file);
+    for (const url of this.addresses.splice(0)) URL.revokeObjectURL(url);
     this.card = null;
     this.inputs.pad.clear();
     this.inputs.tabs.choose("try-photos");
@@ -137,16 +139,22 @@ export class Try {
     }
   }
 
+  #address(file) {
+    const url = URL.createObjectURL(file);
+    this.addresses.push(url);
+    return url;
+  }
+
   async #one(file, answer) {
     this.card = new AnswerCard(this.session, (name, picture) => this.#correct(name, picture));
     this.card.show(answer, file);
-    replace(this.column, h("img", { class: "try-photo", src: URL.createObjectURL(file), alt: file.name }), this.card.element);
+    replace(this.column, h("img", { class: "try-photo", src: this.#address(file), alt: file.name }), this.card.element);
     if (!answer.error) await this.#explain(this.card, file);
   }
 
   #many(files, answers) {
     const items = answers.map((answer, i) => ({
-      key: String(i), file: files[i], url: URL.createObjectURL(files[i]),
+      key: String(i), file: files[i], url: this.#address(files[i]),
       title: answer.error ? "cannot be read" : answer.label,
       group: answer.group,
       note: answer.error ?? (answer.known ? `${percent(answer.probability)} sure` : `perhaps ${answer.best}`),
