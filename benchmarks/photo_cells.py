@@ -10,6 +10,22 @@ from typing import Any
 
 Document = dict[str, Any]
 RESULTS = "results.jsonl"
+PRODUCT = {
+    "default": "`teach` with its defaults, lesson by lesson",
+    "quick": "the same with --quick, the last lesson as its quick version answers",
+    "thorough": "the same as the default, and consolidation after the last lesson",
+}
+RIVALS = {
+    "lda": "discriminant analysis of the last depths, on all photos at once; its posteriors as they are",
+    "logistic": "logistic regression on these features, standardised; penalty chosen on held-out training photos",
+    "knn": "the five nearest neighbours by cosine, on the same features",
+    "joint": "blocks 10 to 16 of Lite0 fine-tuned on all photos at once: 16 epochs, minibatches of 32, flips, "
+    "label smoothing 0.1, SGD with momentum 0.9, cosine; rate of .01, .03 or .1 chosen on held-out training photos",
+    "lda_f": "lda of the last features alone",
+    "logistic_f": "logistic of the last features alone",
+    "knn_f": "knn of the last features alone",
+}
+LEARNERS = {**PRODUCT, **RIVALS}
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ class Answers:
     labels: Tensor
     probabilities: Tensor  # (n, classes)
     known: Tensor  # (n,) bool
-    decision: Tensor  # (n,): least margin to a threshold of "unknown"; doubt is its opposite
     ood_scores: Tensor  # (n, k)
     seconds: Result
 
@@ -124,16 +123,9 @@ def answers(predictor: Predictor, photos: Photos) -> Answers:
         images.labels,
         calibration.probabilities(logits),
         calibration.accepts(scores),
-        _decision(scores, calibration.thresholds),
         scores,
         clock.read(),
     )
-
-
-def _decision(scores: Tensor, thresholds: tuple[float, ...]) -> Tensor:
-    """(n,): the least margin of scores (n, k) to their thresholds, in standard deviations of each score."""
-    least = torch.tensor(thresholds or (0.0,) * scores.shape[1]).nan_to_num(neginf=0.0)
-    return ((scores - least) / scores.std(0).clamp(min=1e-12)).amin(1)
 
 
 def accuracy(probabilities: Tensor, labels: Tensor, names: list[str]) -> Result:
@@ -168,42 +160,51 @@ def detection(model: Path, data: PhotoSet, strange: dict[str, Photos]) -> Result
     what a person reviews.
     """
     predictor = Predictor.open(model)
-    groups = {name: photos for name, photos in strange.items() if photos}
-    everything = {**data.test, **{f"\0{group}/{n}": f for group, p in groups.items() for n, f in p.items()}}
-    found = answers(predictor, everything)
-    ends = {group: sum(map(len, photos.values())) for group, photos in groups.items()}
-    sizes = [sum(map(len, data.test.values())), *ends.values()]
+    groups = {group: photos for group, photos in strange.items() if photos}
+    named = {f"{group}: {name}": files for group, photos in groups.items() for name, files in photos.items()}
+    found = answers(predictor, {**data.test, **named})
+    sizes = [sum(map(len, photos.values())) for photos in (data.test, *groups.values())]
     rows = dict(zip(["known", *groups], torch.arange(sum(sizes)).split(sizes), strict=True))
-    known = rows["known"]
-    result: Result = {
+    known = rows.pop("known")
+    decision = _decision(found.ood_scores, predictor.calibration.thresholds, known)
+    among = [strangers for group, strangers in rows.items() if group != "far"]
+    return {
         "known_accepted": _share(found.known[known]),
-        "known_accuracy": accuracy(found.probabilities[known], found.labels[known], list(predictor.names))[
-            "accuracy"
-        ],
         "groups": {
-            group: {
-                "classes": len(photos),
-                "photos": len(rows[group]),
-                "auroc": auroc(found.decision[known], found.decision[rows[group]]),
-                "auroc_of_scores": [auroc(c[known], c[rows[group]]) for c in found.ood_scores.unbind(1)],
-                "caught": _share(~found.known[rows[group]]),
-            }
-            for group, photos in groups.items()
+            group: {"classes": len(groups[group]), **_separation(found, decision, known, strangers)}
+            for group, strangers in rows.items()
         },
+        "together": _separation(found, decision, known, torch.cat(among)) if among else None,
+        "review": _review(decision, known, torch.cat(among)) if among else None,
     }
-    same = [rows[group] for group in groups if group != "far"]
-    if same:
-        pool = torch.cat([known, *same])
-        first = pool[found.decision[pool].argsort()[: max(1, round(REVIEWED * len(pool)))]]
-        stranger = torch.isin(first, torch.cat(same))
-        result["review"] = {
-            "photos": len(first),
-            "strangers": int(stranger.sum()),
-            "strangers_in_all": sum(map(len, same)),
-            "share_of_strangers_in_all": sum(map(len, same)) / len(pool),
-        }
-        result["same_set_auroc"] = auroc(found.decision[known], found.decision[torch.cat(same)])
-    return result
+
+
+def _separation(found: Answers, decision: Tensor, known: Tensor, strangers: Tensor) -> Result:
+    """How well strangers are told from known photos; both are rows."""
+    return {
+        "photos": len(strangers),
+        "auroc": auroc(decision[known], decision[strangers]),
+        "auroc_of_scores": [auroc(column[known], column[strangers]) for column in found.ood_scores.unbind(1)],
+        "caught": _share(~found.known[strangers]),
+        "caught_at_95": _share(decision[strangers] < decision[known].quantile(0.05)),
+    }
+
+
+def _review(decision: Tensor, known: Tensor, strangers: Tensor) -> Result:
+    """How many strangers a person finds who looks at the most doubtful photos."""
+    everything = torch.cat([known, strangers])
+    first = everything[decision[everything].argsort()[: max(1, round(REVIEWED * len(everything)))]]
+    hits = int(torch.isin(first, strangers).sum())
+    return {"photos": len(first), "strangers": hits, "strangers_in_all": len(strangers), "of": len(everything)}
+
+
+def _decision(scores: Tensor, thresholds: tuple[float, ...], known: Tensor) -> Tensor:
+    """(n,): the least margin of scores (n, k) to their thresholds, in standard deviations over the known rows.
+
+    It is what the answer "unknown" depends on, so the photos with the lowest are the most doubtful.
+    """
+    least = torch.tensor(thresholds or (0.0,) * scores.shape[1]).nan_to_num(neginf=0.0)
+    return ((scores - least) / scores[known].std(0).clamp(min=1e-12)).amin(1)
 
 
 def _share(yes: Tensor) -> float:

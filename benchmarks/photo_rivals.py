@@ -68,8 +68,8 @@ class Rivals:
 
         if choices and chosen is None:
             part, judged = hold_out(train)
-            found = {c: accuracy(*tested(part, judged, c), data.names)["accuracy"] for c in choices}
-            chosen = max(found, key=lambda c: found[c])
+            found = {choice: _judge(*tested(part, judged, choice), data.names) for choice in choices}
+            chosen = max(found, key=lambda choice: found[choice])
         for some, what in ((train, kind), (data.test, test_kind)):
             self._of(what, some)  # so that seconds count training alone
         clock = Clock()
@@ -155,6 +155,12 @@ def fine_tuned(model: SplitClassifier, z: Tensor, y: Tensor, rate: float, seed: 
             sgd_step(optimizer, F.cross_entropy(logits, y[rows], label_smoothing=SMOOTHING))
             schedule.step()
     return model.eval()
+
+
+def _judge(probabilities: Tensor, y: Tensor, names: list[str]) -> tuple[float, float]:
+    """Accuracy, and the likelihood of the right class among those that are as accurate."""
+    likelihood = probabilities.gather(1, y.view(-1, 1)).clamp(min=1e-12).log().mean()
+    return accuracy(probabilities, y, names)["accuracy"], float(likelihood)
 
 
 def _sum(seconds: Result, others: Result, share: float = 1.0) -> Result:

@@ -8,13 +8,8 @@
 A folder of photos has train/CLASS/*.jpg and test/CLASS/*.jpg; half A are the classes at even positions when sorted
 by name. Every finished cell is a line of results.jsonl; the same command again goes on with the others.
 
-default     the product: 20 classes, then 5 a lesson, then a fifth of each class's photos that was kept back
-quick       the same with --quick, the last lesson as its quick version answers
-thorough    default, and then consolidation
-lda         discriminant analysis of the last depths on all photos at once; lda_f: of the last features alone
-logistic    logistic regression on the same features, its penalty chosen on held-out training photos; logistic_f
-knn         five nearest neighbours by cosine; knn_f
-joint       blocks 10 to 16 of Lite0 fine-tuned on all photos, its rate chosen on held-out training photos
+Lessons: 20 classes, then 5 a lesson, then a fifth of each class's photos, which was kept back. photo_cells.LEARNERS
+says what each learner is; a rate or penalty that is chosen in one order is used in the others.
 
 With --unknown, every other class is taught (default, thorough) and the rest are strangers: near ones share the kind
 of a class that is taught (photo_sets.kind), far ones are test photos of the other folders or of --far.
@@ -36,7 +31,7 @@ from typing import Any
 
 import photo_sets
 import torch
-from photo_cells import Cell, Results
+from photo_cells import LEARNERS, PRODUCT, Cell, Results
 from photo_lessons import Result, consolidated, detection, measured, taught
 from photo_report import write_report
 from photo_rivals import Rivals
@@ -45,11 +40,7 @@ from photo_sets import Photos, PhotoSet
 from triphase.app.options import ModelOptions
 from triphase.errors import TriphaseError
 
-PRODUCT, RIVALS = (
-    ("default", "quick", "thorough"),
-    ("lda", "logistic", "knn", "joint", "lda_f", "logistic_f", "knn_f"),
-)
-LEARNERS = "default,quick,lda,logistic,knn,joint,thorough"
+LEARNED = "default,quick,lda,logistic,knn,joint,thorough"
 FAR_PER_CLASS = 5  # test photos of each class of other folders
 
 
@@ -191,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--half", choices=("A", "B", "all"), default="all")
     parser.add_argument("--per-class", type=_numbers("all", least=2), default="5,10,20,all")
     parser.add_argument("--orders", type=_numbers(), default="0,1,2")
-    parser.add_argument("--learners", type=_learners, default=LEARNERS, help=", ".join((*PRODUCT, *RIVALS)))
+    parser.add_argument("--learners", type=_learners, default=LEARNED, help=", ".join(LEARNERS))
     parser.add_argument("--sizes", type=_numbers("own", least=8), default="own", help="pixels; own: the default")
     parser.add_argument("--backbone", default=ModelOptions().backbone)
     parser.add_argument("--unknown", action="store_true", help="teach every other class; the rest are strangers")
@@ -224,8 +215,8 @@ def _positive(text: str) -> int:
 
 def _learners(text: str) -> list[str]:
     for name in text.split(","):
-        if name not in (*PRODUCT, *RIVALS):
-            raise argparse.ArgumentTypeError(f"{name} is none of {', '.join((*PRODUCT, *RIVALS))}")
+        if name not in LEARNERS:
+            raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(LEARNERS)}")
     return text.split(",")
 
 

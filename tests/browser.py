@@ -27,7 +27,7 @@ FLAGS = (
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 )
-PATIENCE = 120_000  # milliseconds: a lesson on a busy machine
+PATIENCE = 300_000  # milliseconds: a lesson on a busy machine
 expect.set_options(timeout=PATIENCE)
 Area = Literal["teach", "try", "review", "history"]
 Stroke = Sequence[tuple[float, float]]  # points, as shares of the pad's width and height

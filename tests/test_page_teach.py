@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ from serving import serving
 from triphase.server.options import ServeOptions
 
 KINDS = ("ring", "cross", "stairs")
+PASTE = """(field, bytes) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(bytes)], "image.png", {type: "image/png"}));
+  field.dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, bubbles: true}));
+}"""
 
 
 def test_three_things_drawn_five_times_each_are_recognised(visitor: Visitor, tmp_path: Path) -> None:
@@ -56,6 +62,18 @@ def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, worl
         expect(visitor.page.locator(".in-use")).to_contain_text("version 1")
         visitor.go("teach")
         expect(visitor.card("yellow")).to_have_count(0)
+
+
+def test_a_zip_and_a_picture_of_the_clipboard_are_photos_too(visitor: Visitor, world: World) -> None:
+    page = visitor.page
+    archive = shutil.make_archive(str(world.two.with_name("photos")), "zip", world.two)
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page)
+        visitor.drop(Path(archive))
+        expect(visitor.card("yellow")).to_contain_text("10 new photos")
+        page.get_by_label("What is it?").fill("copied")
+        page.get_by_label("What is it?").evaluate(PASTE, list((world.test / "red" / "100.png").read_bytes()))
+        expect(visitor.card("copied")).to_contain_text("1 new photo")
 
 
 def test_the_webcam_takes_a_burst_while_the_button_is_held(visitor: Visitor, world: World) -> None:

@@ -81,7 +81,7 @@ export function modelApi(name) {
     lesson: (id) => request(`${base}/lessons/${id}`),
     stop: (id) => post(`/lessons/${id}/stop`),
     resume: (id, options = {}) => post(`/lessons/${id}/resume`, options),
-    discard: (id) => request(`${base}/lessons/${id}`, { method: "DELETE" }),
+    discard: (id, toDraft) => request(`${base}/lessons/${id}?to_draft=${toDraft}`, { method: "DELETE" }),
     eventsUrl: (id) => `/api/v1${base}/lessons/${id}/events`,
 
     versions: () => request(`${base}/versions`),

@@ -16,6 +16,7 @@ export async function showConfusions(session, place) {
   const matrix = chosen.map((i) => chosen.map((j) => report.matrix[i][j]));
   const names = chosen.map((i) => report.classes[i]);
   const total = report.accuracy;
+  if (session.confusion) openWanted(session, report);
   replace(place,
     heading("Confusions", `${percent(total.value)} of ${plural(total.n, "held-out photo")} are right (${percent(total.low)} to ${percent(total.high)}). Rows are what they show, columns what is answered.`),
     h("div", { class: "chart-columns" },
@@ -23,6 +24,14 @@ export async function showConfusions(session, place) {
         chosen.length < report.classes.length && h("p", { class: "soft small" }, `The ${chosen.length} classes that are confused most, of ${report.classes.length}.`)),
       h("figure", { class: "reliability" }, h("h3", {}, "When it says it is sure"), reliabilityChart(report.reliability.map((bin) => ({ confidence: bin.probability, accuracy: bin.accuracy?.value, count: bin.accuracy?.n ?? 0 }))),
         h("figcaption", { class: "soft small" }, "Each dot is a group of held-out photos: how sure it was, and how many were right. On the dashed line it is exactly as good as it says."))));
+}
+
+// The pair that was clicked in what a lesson did.
+function openWanted(session, report) {
+  const { label, answer } = session.confusion;
+  session.confusion = null;
+  const [i, j] = [label, answer].map((name) => report.classes.indexOf(name));
+  if (i >= 0 && j >= 0) open(session, report, label, answer, report.matrix[i][j]);
 }
 
 function mostConfused(matrix) {

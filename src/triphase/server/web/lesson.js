@@ -1,6 +1,6 @@
 // A lesson while it runs, what became of it, and the way back to one that was stopped.
 
-import { $, duration, h, plural, replace } from "./dom.js";
+import { $, dialog, duration, h, plural, replace } from "./dom.js";
 import { outcomeView } from "./outcome.js";
 import { complain } from "./toast.js";
 
@@ -83,7 +83,7 @@ export class LessonView {
   #stopped(lesson) {
     replace(this.place, h("div", { class: "banner warn", role: "status" },
       h("p", { class: "grow" }, h("strong", {}, "A lesson was stopped. "), `${plural(lesson.photos, "photo")}; nothing is lost, and it goes on where it was.`),
-      this.#discard("Discard it"),
+      this.#discard(),
       h("button", { type: "button", class: "primary", onclick: () => this.session.resume().catch(complain) }, "Resume")));
   }
 
@@ -91,7 +91,7 @@ export class LessonView {
     const refused = lesson.state === "refused";
     replace(this.place, h("div", { class: "banner bad", role: "status" },
       h("p", { class: "grow" }, h("strong", {}, refused ? "The lesson was not published. " : "The lesson failed. "), lesson.error),
-      this.#discard("Discard it"),
+      this.#discard(),
       refused
         ? h("button", { type: "button", onclick: () => this.session.resume({ force: true }).catch(complain) }, "Publish it all the same")
         : h("button", { type: "button", onclick: () => this.session.resume().catch(complain) }, "Try again")),
@@ -103,8 +103,16 @@ export class LessonView {
     replace(this.place, outcomeView(lesson.outcome, this.session, close));
   }
 
-  #discard(text) {
-    return h("button", { type: "button", class: "quiet", onclick: () => this.session.discard().catch(complain) }, text);
+  #discard() {
+    const ask = async () => {
+      const answer = await dialog("Discard this lesson?", [h("p", {}, "Its photos can wait for another lesson, so that you can take some out or name them differently.")], [
+        { value: "", text: "Cancel", kind: "quiet" },
+        { value: "delete", text: "Delete the photos", kind: "danger" },
+        { value: "back", text: "Put the photos back", kind: "primary", focus: true },
+      ]);
+      if (answer) await this.session.discard(answer === "back").catch(complain);
+    };
+    return h("button", { type: "button", class: "quiet", onclick: ask }, "Discard it");
   }
 }
 
@@ -115,11 +123,17 @@ function describe({ stage, scan, decode, step }) {
     const over = step.phase === "III" && within >= 1;
     const figures = [`epoch ${step.epoch} of ${step.epochs}`];
     if (step.images_per_second) figures.push(`${plural(Math.round(step.images_per_second), "image")} per second`);
-    if (step.seconds_left !== null && step.seconds_left !== undefined) figures.push(`about ${duration(step.seconds_left)} left`);
+    if (step.seconds_left !== null && step.seconds_left !== undefined) figures.push(step.seconds_left < 1 ? "almost through" : `about ${duration(step.seconds_left)} left`);
     const { id, title, text } = STAGES.find((entry) => entry.id === (over ? "check" : step.phase)) ?? STAGES[1];
     return { stage: id, share: 0.1 + 0.85 * ((order + within) / 3), text: over ? text : `${title}: ${text.charAt(0).toLowerCase()}${text.slice(1)}`, figures: over ? "" : figures.join(" · ") };
   }
   const done = decode ?? scan;
-  return { stage: "look", share: done ? (0.1 * done.done) / Math.max(1, done.total) : 0, text: STAGES[0].text, figures: done ? `${done.done} of ${plural(done.total, "photo")}` : "" };
+  const seen = decode && decode.done === decode.total;
+  return {
+    stage: "look",
+    share: done ? (0.1 * done.done) / Math.max(1, done.total) : 0,
+    text: seen ? "The photos pass the network once" : STAGES[0].text,
+    figures: done ? `${done.done} of ${plural(done.total, "photo")}` : "",
+  };
 }
 

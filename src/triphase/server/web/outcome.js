@@ -68,7 +68,10 @@ function confused(pairs, session) {
   const rows = [...new Set(pairs.map(([name]) => name))].slice(0, 12);
   const columns = [...new Set(pairs.map(([, taken]) => taken))].slice(0, 8);
   const found = (row, column) => pairs.find(([name, taken]) => name === row && taken === column);
-  const open = (row, column) => session.dispatchEvent(new CustomEvent("confusion", { detail: { label: row, answer: column } }));
+  const open = (row, column) => {
+    session.confusion = { label: row, answer: column }; // Review opens it
+    location.hash = "#review";
+  };
   return h("div", { class: "stack" },
     h("h3", {}, "Taken for something new"),
     h("p", { class: "soft small" }, `Held-out photos of ${list(rows)} that are now answered as a new class. More photos of both help most.`),

@@ -14,7 +14,6 @@ export class Review {
     const again = () => { if (!$("#review").hidden) this.enter(); };
     session.addEventListener("ended", again);
     session.addEventListener("reviewed", again);
-    session.addEventListener("confusion", () => { location.hash = "#review"; });
   }
 
   render() {}

@@ -13,6 +13,7 @@ export class Session extends EventTarget {
     this.draft = new Draft(this.api);
     this.model = null;
     this.lesson = null; // the newest one
+    this.confusion = null; // a pair of classes that Review shows first
     this.progress = null; // of the running lesson: the newest event of each kind
   }
 
@@ -51,9 +52,9 @@ export class Session extends EventTarget {
 
   async resume(options) { this.#see(await this.api.resume(this.lesson.id, options)); }
 
-  async discard() {
-    await this.api.discard(this.lesson.id);
-    await this.findLesson();
+  async discard(toDraft) {
+    await this.api.discard(this.lesson.id, toDraft);
+    await Promise.all([this.findLesson(), this.draft.load()]);
   }
 
   #see(lesson) {

@@ -131,7 +131,8 @@ export class Teach {
 
   #card(name, photos, taught) {
     const total = photos.length + (taught?.taught ?? 0);
-    const fresh = photos.slice(-SHOWN).reverse();
+    const more = photos.length > SHOWN;
+    const fresh = photos.slice(more ? 1 - SHOWN : -SHOWN).reverse();
     return h("li", { class: "card" },
       h("div", { class: "card-head" },
         h("h3", {}, name),
@@ -142,8 +143,8 @@ export class Teach {
       taught?.accuracy && h("p", { class: "soft small" }, `${Math.round(taught.accuracy.value * taught.accuracy.n)} of ${plural(taught.accuracy.n, "held-out photo")} right`),
       h("div", { class: "thumbs" },
         fresh.map((photo) => this.#thumb(photo, name)),
-        photos.length > SHOWN && h("span", { class: "thumb more" }, `+ ${photos.length - SHOWN}`),
-        taught?.thumbnails.slice(0, Math.max(0, SHOWN - fresh.length)).map((url) =>
+        more && h("span", { class: "thumb more" }, `+ ${photos.length - fresh.length}`),
+        taught?.thumbnails.slice(0, more ? 0 : SHOWN - fresh.length).map((url) =>
           h("span", { class: "thumb" }, h("img", { src: url, alt: `Taught photo of ${name}`, loading: "lazy" })))),
       h("div", { class: "row" },
         h("button", { type: "button", class: "small-button", onclick: () => this.#addTo(name) }, "Add more"),
