@@ -92,6 +92,21 @@ def test_the_webcam_takes_a_burst_while_the_button_is_held(visitor: Visitor, wor
         expect(visitor.card("ball")).to_contain_text("new photos")
 
 
+def test_models_are_made_and_chosen_on_the_page(visitor: Visitor, tmp_path: Path) -> None:
+    page = visitor.page
+    (tmp_path / "models").mkdir()
+    with serving(ServeOptions(models=tmp_path / "models")) as served:
+        page.goto(served.page)
+        for name in ("birds", "garden & house"):
+            page.get_by_role("textbox", name="Name").fill(name)
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("combobox", name="Model")).to_have_value(name)
+            page.get_by_role("combobox", name="Model").select_option("New model")
+        visitor.button("Cancel").click()
+        page.get_by_role("combobox", name="Model").select_option("birds")
+        expect(page).to_have_title("Teach · birds · triphase")
+
+
 def test_a_drawing_needs_no_mouse(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:

@@ -152,6 +152,7 @@ def test_a_folder_of_models_is_served(world: World) -> None:
         assert made.status_code == 201 and made.json()["version"] is None
         assert served.client.get("/api/v1/models/new%20one").json()["classes"] == []
         assert served.client.post("/api/v1/models", json={"name": "new one"}).status_code == 422
-        assert served.client.post("/api/v1/models", json={"name": "../evil"}).status_code == 422
+        for name in ("../evil", ".hidden", "a\\b", "x" * 300, "base.serve", "\x1b[31m", " ", "one"):
+            assert served.client.post("/api/v1/models", json={"name": name}).status_code == 422, name
         assert served.client.get("/api/v1/models/one").status_code == 404
     assert not (world.base.parent / "new one.serve").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from triphase.app.learning import learn, recipe_of
 from triphase.app.model import Model
 from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.app.options import ModelOptions
+from triphase.app.photo_size import size_for_pictures
 from triphase.app.pictures import Pictures, as_images
 from triphase.app.plan import KEEP
 from triphase.app.predictor import UNKNOWN, Predictor, inference_parts
@@ -30,6 +32,7 @@ from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.data.images import Images, resize
 from triphase.errors import BadData, Busy, InvalidValue, Mismatch
+from triphase.models import backbone
 
 KINDS: dict[str, Any] = {"str": str, "int": int, "bool": lambda name: name == "True", "float": float}
 
@@ -97,7 +100,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if in_order:
             names.sort(key=KINDS[kind])
         if not hasattr(self, "model_"):
-            model = Model(ModelOptions(**self.get_params()))
+            options = ModelOptions(**self.get_params())
+            size = options.image_size or size_for_pictures(X, backbone(options.backbone).photo_size)
+            model = Model(replace(options, image_size=size))
         else:
             model = self.model_
             model.options.check_agreement(model.size, self.get_params())

@@ -12,25 +12,31 @@ from pathlib import Path
 import torch
 
 from triphase.app.model import Model
-from triphase.app.scan import Photos, Watch
+from triphase.app.scan import Watch
 from triphase.app.store.schema import LessonMark
 from triphase.app.store.state_schema import check_checkpoint
 from triphase.app.store.versions import Store
 from triphase.checkpoint import Checkpoint
 from triphase.errors import CorruptState, Mismatch
+from triphase.learners.protocol import Step, Tick
 
 SAVE_EVERY = 1.0  # seconds of work
+DRAW_EVERY = 0.1  # seconds between two "step" events: what a person can see
 
 
 class LessonCheckpoint:
     """The newest state of the model, and a mark that says to which lesson it belongs."""
 
-    def __init__(self, store: Store, photos: Photos, model: Model, *, quick_version: bool) -> None:
-        digest = hashlib.sha256(photos.ids.numpy().tobytes() + photos.labels.numpy().tobytes())
-        digest.update(str((photos.names, asdict(model.options))).encode())
+    def __init__(
+        self, store: Store, content: bytes, model: Model, *, quick_version: bool = False, epochs: int = 0
+    ) -> None:
+        """`content` is what is learned, `epochs` for how long where that is not decided by it."""
+        digest = hashlib.sha256(content + str(asdict(model.options)).encode())
         current = store.current()
         parent, threads = current.number if current else 0, torch.get_num_threads()
-        self._mark = LessonMark(lesson=digest.hexdigest(), parent=parent, threads=threads, engine=model.engine)
+        self._mark = LessonMark(
+            lesson=digest.hexdigest(), parent=parent, threads=threads, engine=model.engine, epochs=epochs
+        )
         self._store, self._model = store, model
         self.quick_version = quick_version  # the version in use has learned this lesson in part
         self._states = Checkpoint(store.work / "state", store.directory.lock)
@@ -53,9 +59,15 @@ class LessonCheckpoint:
             self._start()
             return False
         self._model.load_state_dict(state)
+        self._mark = mark
         notes.append("An interrupted lesson was continued.")
         watch({"event": "resumed"})
         return True
+
+    @property
+    def epochs(self) -> int:
+        """For how long is learned; of what is continued, as it was begun."""
+        return self._mark.epochs
 
     @staticmethod
     def is_published(store: Store) -> bool:
@@ -84,6 +96,21 @@ class LessonCheckpoint:
             yield
         finally:
             self._states.wait()
+
+    def tick(self, watch: Watch) -> Tick:
+        """Report progress as "step" events and save, each at its own pace."""
+        drawn_at = 0.0
+
+        def tick(step: Step) -> None:
+            nonlocal drawn_at
+            now = time.perf_counter()
+            if step.step == step.steps or now - drawn_at >= DRAW_EVERY:
+                event = {"event": "step", "phase": step.phase, "epoch": step.epoch, "epochs": step.epochs}
+                watch(event | {"step": step.step, "steps": step.steps})
+                drawn_at = now
+            self.save_if_due()
+
+        return tick
 
     def save_if_due(self) -> None:
         """Save in the background what changed, if the last time is a second ago."""

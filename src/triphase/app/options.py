@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from triphase.errors import InvalidValue, Mismatch
@@ -26,7 +27,7 @@ class TeachableLearner:
 
 
 LEARNERS: dict[str, TeachableLearner] = {
-    "anchored": TeachableLearner(Anchored, feature_multiple=2),
+    "anchored": TeachableLearner(partial(Anchored, adapted="discriminant"), feature_multiple=2),
     "tpc": TeachableLearner(TPC),
     "slda": TeachableLearner(SLDA, feature_multiple=1),
     "ncm": TeachableLearner(NCM),
@@ -38,7 +39,7 @@ class ModelOptions:
     """How a model is made; fixed from its first lesson on."""
 
     backbone: str = "efficientnet_lite0"
-    image_size: int | None = None  # None: what the backbone suggests for photos
+    image_size: int | None = None  # None: what suits the backbone and the first photos
     memory: int | str = "200MB"  # samples, or bytes as in "200MB"
     replay: Literal["raw", "latent", "none"] = "latent"
     learner: str = "anchored"
@@ -63,6 +64,8 @@ class ModelOptions:
     def check_agreement(self, image_size: int, given: dict[str, Any]) -> None:
         """Refuse options that differ from those that a model was made with; `image_size` is its own."""
         for name, value in given.items():
+            if name == "image_size" and value is None:  # whatever suits
+                continue
             was = image_size if name == "image_size" else getattr(self, name)
             same = value in (was, getattr(self, name))
             if name == "memory":

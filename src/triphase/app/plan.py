@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ import torch
 
 from triphase.app.model import Model
 from triphase.app.options import ModelOptions
+from triphase.app.photo_size import size_for_folder
 from triphase.app.scan import Photos, Watch, scan
 from triphase.app.store.versions import Store
 from triphase.context import Context
 from triphase.errors import InvalidValue, Mismatch
 from triphase.learners.protocol import QuickLearner
+from triphase.models import backbone
 
 KEEP = 10  # versions
 
@@ -77,7 +79,7 @@ def plan_lesson(
     context: Context,
 ) -> Plan:
     """Open the model, scan the photos and compare the two; nothing is written."""
-    model, pending = _open(store, options, context)
+    model, pending = _open(store, folder, options, context)
     if settings.quick and not isinstance(model.learner, QuickLearner):
         raise InvalidValue(f"The learner {model.options.learner} has one speed; --quick needs anchored.")
     taught = {id_: model.names[label] for id_, label in model.taught.items()}
@@ -97,13 +99,16 @@ def plan_lesson(
 
 
 def _open(
-    store: Store, options: ModelOptions | Mapping[str, Any] | None, context: Context
+    store: Store, folder: Path, options: ModelOptions | Mapping[str, Any] | None, context: Context
 ) -> tuple[Model, frozenset[int]]:
     """The model after the last whole lesson, and ids of photos that only a quick lesson since then has seen."""
     given = asdict(options) if isinstance(options, ModelOptions) else dict(options or {})
     current = store.current()
     if current is None:
-        return Model(ModelOptions(**given), context=context), frozenset()
+        chosen = ModelOptions(**given)
+        if chosen.image_size is None:
+            chosen = replace(chosen, image_size=size_for_folder(folder, backbone(chosen.backbone).photo_size))
+        return Model(chosen, context=context), frozenset()
     state, version = store.load()
     saved = ModelOptions(**state["app"]["options"])
     saved.check_agreement(current.info["image_size"], given)

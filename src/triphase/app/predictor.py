@@ -19,7 +19,7 @@ from triphase.app.store.versions import Store
 from triphase.data.decoding import decode, in_threads
 from triphase.data.images import Images
 from triphase.errors import BadData, CorruptState
-from triphase.models import SplitClassifier, build
+from triphase.models import SplitClassifier, build_for_photos
 from triphase.models.engine import load_graph
 from triphase.models.folding import fold_layout_
 from triphase.models.inference import ensemble_state, load_ensemble
@@ -143,7 +143,7 @@ class _Blocks:
     """Loads frozen blocks: graphs for ONNX Runtime, or weights for torch, which need the network's layers."""
 
     def __init__(self, backbone: str, size: int) -> None:
-        self._build = partial(build, backbone, image_size=size, load_pretrained=False)
+        self._build = partial(build_for_photos, backbone, image_size=size, load_pretrained=False)
         self._network: SplitClassifier | None = None
 
     def llf(self, saved: Mapping[str, Any]) -> nn.Module:

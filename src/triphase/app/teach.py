@@ -22,9 +22,6 @@ from triphase.app.publishing import Outcome, publish, publish_quick, report_noth
 from triphase.app.scan import Watch
 from triphase.app.store.versions import Store
 from triphase.context import Context
-from triphase.learners.protocol import Step, Tick
-
-DRAW_EVERY = 0.1  # seconds between two "step" events: what a person can see
 
 
 def teach(
@@ -54,7 +51,7 @@ def teach(
         baseline = Baseline.of(model)
         lesson = hold_out(model, plan.photos.images, plan.photos.names, plan.photos.hashes)
         recipe = recipe_of(model, lesson)
-        checkpoint = LessonCheckpoint(store, plan.photos, model, quick_version=bool(plan.pending))
+        checkpoint = LessonCheckpoint(store, plan.photos.content, model, quick_version=bool(plan.pending))
         resumed = checkpoint.resume(notes, watch)
         seen_by_quick = resumed or plan.pending == set(plan.photos.ids.tolist())
         if settings.quick and not seen_by_quick and len(lesson.experience.training):
@@ -64,7 +61,7 @@ def teach(
         begin = {"event": "begin", "images": len(lesson.experience.images), "classes": len(lesson.names)}
         watch(begin | {"steps": planned_steps(model, lesson, recipe), "minibatch": recipe.n_mbe + recipe.n_mbr})
         with checkpoint.saving():
-            learn(model, lesson, recipe, _tick(checkpoint, watch))
+            learn(model, lesson, recipe, checkpoint.tick(watch))
         evaluation = evaluate(model, lesson, baseline, settings.max_drop)
         return publish(store, plan, lesson, evaluation, checkpoint, settings, notes, started)
 
@@ -100,22 +97,6 @@ def _unlearn_corrected(plan: Plan, watch: Watch) -> list[str]:
         for name in names
         if name not in model.names
     ]
-
-
-def _tick(checkpoint: LessonCheckpoint, watch: Watch) -> Tick:
-    """Report progress and save, each at its own pace."""
-    drawn_at = 0.0
-
-    def tick(step: Step) -> None:
-        nonlocal drawn_at
-        now = time.perf_counter()
-        if step.step == step.steps or now - drawn_at >= DRAW_EVERY:
-            event = {"event": "step", "phase": step.phase, "epoch": step.epoch, "epochs": step.epochs}
-            watch(event | {"step": step.step, "steps": step.steps})
-            drawn_at = now
-        checkpoint.save_if_due()
-
-    return tick
 
 
 @contextmanager

@@ -23,6 +23,7 @@ CTRL_C = 130  # what typer makes of a KeyboardInterrupt
 # Command -> the module here that defines it: only that one is imported, for imports take longest.
 COMMANDS = {
     "teach": "teach",
+    "consolidate": "consolidate",
     "predict": "predict",
     "evaluate": "evaluate",
     "export": "export",

@@ -13,6 +13,7 @@ PHASES = {
     "I": "Phase I: meeting the new classes",
     "II": "Phase II: learning all classes",
     "III": "Phase III: consolidating",
+    "consolidate": "Consolidating all that is stored",
 }
 
 

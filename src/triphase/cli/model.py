@@ -199,6 +199,7 @@ def _what(event: dict[str, Any]) -> str:
         "taught_quick": "taught in part (--quick)",
         "renamed": f"renamed {event.get('old') or '...'} to {event.get('new') or '...'}",
         "forgot": "forgot a class",
+        "consolidated": "consolidated",
         "untaught": "took photos back",
         "undone": f"went back from version {event.get('undid')}",
         "saved": "saved by a program",

@@ -6,18 +6,17 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.options import LEARNERS, ModelOptions, parse_memory
 from triphase.app.plan import KEEP, LessonSettings, Plan
 from triphase.app.publishing import Outcome
 from triphase.app.teach import dry_run as plan_lesson
 from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
+from triphase.cli.consolidate import consolidate_shown, print_consolidation, restore_threads
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, print_skipped, say
@@ -38,6 +37,9 @@ def teach(
         bool, typer.Option("--force", help="Publish even if they lose more, or labels look mixed up.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Publish a first version within seconds.")] = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Then train anew on all that is stored, as `consolidate` does.")
+    ] = False,
     skip_bad: SkipBad = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be learned; write nothing.")] = False,
     keep: Annotated[int, typer.Option(min=1, help="Versions to keep for undo.")] = KEEP,
@@ -56,12 +58,12 @@ def teach(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Network; only efficientnet_lite0 comes pre-trained.", show_default=DEFAULT.backbone, **NEW
+            help="Network; efficientnet_lite0 to _lite2 come pre-trained.", show_default=DEFAULT.backbone, **NEW
         ),
     ] = None,
     image_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Side in pixels that photos are scaled to.", show_default="128", **NEW),
+        typer.Option(min=1, help="Side in pixels that photos are scaled to.", show_default="224", **NEW),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of everything random.", show_default=str(DEFAULT.seed), **NEW)
@@ -83,7 +85,7 @@ def teach(
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = LessonSettings(max_drop, force, quick, skip_bad, keep)
-    _restore_threads(model)
+    restore_threads(model)
     with live(LessonView(quiet=as_json)) as view:
         if dry_run:
             plan = plan_lesson(model, photos, given, settings, watch=view.watch)
@@ -95,20 +97,17 @@ def teach(
     if dry_run:
         print_json({"model": str(model), **plan.to_json()}) if as_json else _print_plan(plan)
         return
+    consolidation = consolidate_shown(model, quiet=as_json) if thorough and outcome.published else None
     if as_json:
-        print_json({"model": str(model), **outcome.to_json(), "error": outcome.refusal})
+        extra = {"consolidation": consolidation.to_json()} if consolidation else {}
+        print_json({"model": str(model), **outcome.to_json(), **extra, "error": outcome.refusal})
     else:
         _print_outcome(outcome)
+        if consolidation:
+            print_consolidation(consolidation)
     if outcome.refusal is not None:
         print(f"error: {outcome.refusal}", file=sys.stderr)
         raise typer.Exit(1)
-
-
-def _restore_threads(model: Path) -> None:
-    """An interrupted lesson goes on with the threads that it began with, or it would end with another model."""
-    threads = LessonCheckpoint.recorded_threads(model)
-    if threads is not None:
-        torch.set_num_threads(threads)
 
 
 def _memory(text: str) -> int | str:

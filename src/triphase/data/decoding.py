@@ -126,6 +126,18 @@ def square(image: Image.Image, size: int) -> Tensor:
     return squares(image, (size,))[0]
 
 
+def short_side(path: Path) -> int:
+    """The smaller of a picture's width and height, in pixels; they are not decoded."""
+    check_file(path)
+    try:
+        with _open(path) as image:
+            return min(image.size)
+    except Exception as error:  # as in `decode_sizes`
+        raise BadData(
+            f"{path} cannot be read as an image ({_reason(error)}); {_remedy(path, path, error)}."
+        ) from error
+
+
 def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """What `work` makes of each item, in order, in as many threads as decode well together.
 

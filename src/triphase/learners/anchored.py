@@ -6,32 +6,41 @@ adapt; it reads csf at every depth, because the last features of a pre-trained n
 The members' scores, each standardised over the classes seen, are summed. With few classes, an image's own scores
 give no reliable standard deviation, so all images share one. Both members share llf; the second costs one more pass
 through csf. benchmarks/results/recipe.md has the measurements that chose each part.
+
+With adapted="discriminant", what TPC's csf has learned is read by discriminant analysis of the samples in memory
+instead of TPC's head: it uses every depth, and needs no step of gradient descent to fit a csf that moved.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from triphase.context import Context
-from triphase.data.feature_cache import latents, unpack
+from triphase.data.feature_cache import encode, features, latents, unpack
 from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
+from triphase.learners.checks import check_choices
+from triphase.learners.consolidation import train_on_memory
+from triphase.learners.frozen import latent_features
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.slda import SLDA
 from triphase.learners.slda_depths import SHRINKAGE
 from triphase.learners.tpc import TPC
-from triphase.learners.training import set_trainable
+from triphase.learners.training import mask_unseen, set_trainable
 from triphase.maths.bias import class_rows
 from triphase.maths.sampling import evenly_spaced
 from triphase.models import DepthFeatures, SplitClassifier, linear_head
-from triphase.models.inference import Ensemble, standardize
+from triphase.models.inference import Ensemble, Member, standardize
+from triphase.models.split import drop_row
 
-CLOSED_FORM_WEIGHT = 7.0  # of the closed form's scores beside TPC's
+CLOSED_FORM_WEIGHT = {"head": 7.0, "discriminant": 2.0}  # of the closed form's scores beside TPC's
+MAX_SOLVED = 4096  # samples in memory that the discriminant of the adapted csf is estimated from
 FEW_CLASSES = 10  # below, an image's own scores are too few for a standard deviation (of two, only the sign stays)
 N_SCALE_SAMPLES = 64  # images by which the standard deviation of the scores is measured
 
@@ -52,8 +61,10 @@ class Anchored:
         t: float = 0.5,
         s: float = 0.05,
         w_bc: float = 5.0,
+        adapted: Literal["head", "discriminant"] = "head",  # what reads TPC's csf
         context: Context | None = None,
     ) -> None:
+        check_choices(Anchored, {"adapted": adapted})
         self.context = Context() if context is None else context
         self.model, self.memory, self.pretrained = model, memory, pretrained
         self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained, context=self.context)
@@ -66,7 +77,10 @@ class Anchored:
         self.quick_experience = 0  # index of the experience that the closed form has learned and TPC has not
         self.score_stds: tuple[float, float] | None = None  # of TPC's and the closed form's scores
         self.settings = {**self.tpc.settings, "learner": "anchored"}
-        self.settings |= {"weight": CLOSED_FORM_WEIGHT, "shrinkage": SHRINKAGE}
+        self.adapted, self.weight = adapted, CLOSED_FORM_WEIGHT[adapted]
+        self.solved: tuple[Tensor, Tensor] | None = None  # W and b of the discriminant over the adapted csf
+        self.settings |= {"weight": self.weight, "shrinkage": SHRINKAGE}
+        self.settings |= {} if adapted == "head" else {"adapted": adapted}
 
     @property
     def known(self) -> set[int]:
@@ -79,13 +93,44 @@ class Anchored:
             self.tpc.learn(experience, recipe, tick)
             self.depths.csf.load_state_dict(self.model.csf.state_dict())
             self.learn_quick(experience, recipe)
+            self.solve_adapted()
             self._fit_score_stds(experience.training)
         else:
             with self.context.reuse_latents():  # both members see the same latents
                 self.tpc.learn(experience, recipe, tick)
                 self.learn_quick(experience, recipe)
+                self.solve_adapted()
                 self._fit_score_stds(experience.training)
         self.quick_experience = 0
+
+    def consolidate(self, recipe: Recipe, tick: Tick = ignore) -> None:
+        """Train csf anew on the samples in memory, from the network that the closed form reads."""
+        train_on_memory(self.tpc, self.depths.csf, recipe, tick)
+        self.solve_adapted()
+
+    @torch.no_grad()
+    def solve_adapted(self) -> None:
+        """Estimate the discriminant over TPC's csf; TPC's head answers where a class has no sample in memory."""
+        memory, self.solved = self.memory, None
+        if self.adapted == "head" or memory is None or not self.tpc.known:
+            return
+        slots = _balanced(memory, MAX_SOLVED)
+        if set(memory["y"][slots].tolist()) != self.tpc.known:
+            return
+        stored = memory["z" if memory.store == "latent" else "x"][slots]
+        if memory.store == "raw":
+            stored = encode(self.model, len(slots), stored.__getitem__, context=self.context)[:, 0]
+        discriminant = SLDA(self._adapted_model(), shrinkage=SHRINKAGE, context=self.context)
+        discriminant.add(
+            features(discriminant.feature_model, stored.unsqueeze(1), self.context)[:, 0], memory["y"][slots]
+        )
+        _, W, b = discriminant.solution
+        self.solved = W, b
+
+    def _adapted_model(self) -> SplitClassifier:
+        """TPC's network, read at every depth."""
+        depths = DepthFeatures(self.model.csf, max_width=self.depths.max_width)
+        return SplitClassifier(self.model.llf, depths, linear_head(depths.max_width, 0)).eval()
 
     def learn_quick(self, experience: Experience, recipe: Recipe) -> None:
         """The closed form's part, in seconds; it answers alone until `learn` has done the rest."""
@@ -108,15 +153,27 @@ class Anchored:
             return closed
         tpc_std, closed_std = self._fixed_stds()
         closed = standardize_seen(closed, self.known, closed_std)
-        return standardize_seen(self.tpc.logits(z), self.known, tpc_std) + CLOSED_FORM_WEIGHT * closed
+        return standardize_seen(self._adapted_logits(z), self.known, tpc_std) + self.weight * closed
 
     def inference(self) -> Ensemble:
         """Both members as they answer; the closed form alone after a quick lesson."""
         closed = self.closed_form.inference()
         if self.quick_experience:
             return closed
-        members = [*self.tpc.inference().members, *closed.members]
-        return Ensemble(members, (1.0, CLOSED_FORM_WEIGHT), self._fixed_stds())
+        adapted = self.tpc.inference() if self.solved is None else self._solved_inference(*self.solved)
+        return Ensemble([*adapted.members, *closed.members], (1.0, self.weight), self._fixed_stds())
+
+    def _solved_inference(self, W: Tensor, b: Tensor) -> Ensemble:
+        return Ensemble([Member(copy.deepcopy(self._adapted_model().csf), W.contiguous(), b.contiguous())])
+
+    def _adapted_logits(self, z: Tensor) -> Tensor:
+        """TPC's scores; those of the discriminant where it is solved."""
+        if self.solved is None:
+            return self.tpc.logits(z)
+        W, b = self.solved
+        scores = latent_features(self._adapted_model(), z, self.context) @ W.T + b
+        unseen = scores.new_full((len(z), self.model.n_classes - len(W)), float("-inf"))
+        return mask_unseen(torch.cat([scores, unseen], 1), self.known)
 
     def _fixed_stds(self) -> tuple[float | None, float | None]:
         """The standard deviations that few classes share; an image of many classes has its own."""
@@ -127,16 +184,21 @@ class Anchored:
         """Forget a class; later labels move down by one. What csf learned from it stays in csf."""
         self.tpc.drop_class(label)
         self.closed_form.drop_class(label)
+        self.solved = (
+            None if self.solved is None else (drop_row(self.solved[0], label), drop_row(self.solved[1], label))
+        )
 
     def rescale(self, z: Tensor) -> None:
-        """Measure the standard deviation of the scores anew: it is another one when classes are gone."""
+        """Solve and measure anew what depends on samples in memory, some of which are gone."""
         if self.tpc.known:
+            self.solve_adapted()
             self.fit_score_stds(z)
 
     def fit_score_stds(self, z: Tensor) -> None:
         """Measure the mean standard deviation of each member's scores, over latents z."""
         seen = sorted(self.tpc.known)
-        stds = [member.logits(z)[:, seen].std(1, correction=0) for member in (self.tpc, self.closed_form)]
+        scores = (self._adapted_logits(z), self.closed_form.logits(z))
+        stds = [member[:, seen].std(1, correction=0) for member in scores]
         self.score_stds = float(stds[0].mean()), float(stds[1].mean())
 
     def state_dict(self) -> dict[str, Any]:
@@ -145,6 +207,9 @@ class Anchored:
         own: dict[str, Any] = {f"closed_form_{name}": closed[name] for name in ("csf", "statistics")}
         own["closed_form"] = {"known": closed["known"], "score_stds": self.score_stds}
         own["closed_form"] |= {"quick_experience": self.quick_experience}
+        if self.adapted == "discriminant":
+            W, b = self.solved or (None, None)
+            own["adapted"] = {"weight": W, "bias": b}
         return {**self.tpc.state_dict(), **own, "settings": self.settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -157,12 +222,23 @@ class Anchored:
         self.closed_form.load_state_dict(saved | {"llf": state["llf"], "head": head, "known": own["known"]})
         self.quick_experience = own["quick_experience"]
         self.score_stds = tuple(own["score_stds"]) if own["score_stds"] else None
+        adapted = state.get("adapted", {"weight": None})
+        self.solved = None if adapted["weight"] is None else (adapted["weight"], adapted["bias"])
 
     def _fit_score_stds(self, images: Images) -> None:
         """Measure on an experience where the stds are needed; otherwise `rescale` measures on stored samples."""
         if len(images) and (len(self.tpc.known) < FEW_CLASSES or self.memory is None):
             sample = images.select(evenly_spaced(len(images), N_SCALE_SAMPLES))
             self.fit_score_stds(unpack(latents(self.model, sample, context=self.context)))
+
+
+def _balanced(memory: Memory, most: int) -> Tensor:
+    """Slots to learn from, at most `most`, as evenly over the classes as they allow; the lowest keys first."""
+    slots = memory.slots()
+    y, order = memory["y"][slots], memory["key"][slots].argsort()
+    per_class = max(1, most // max(1, len(y.unique())))
+    kept = [order[y[order] == label][:per_class] for label in y.unique().tolist()]
+    return slots[torch.cat(kept).sort().values] if kept else slots
 
 
 def standardize_seen(logits: Tensor, seen: set[int], std: float | None = None) -> Tensor:

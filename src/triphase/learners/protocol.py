@@ -32,6 +32,10 @@ class Step:
 Tick = Callable[[Step], None]
 
 
+def ignore(step: Step) -> None:
+    """A tick that does nothing."""
+
+
 class Learner(Protocol):
     """Learns one experience at a time. Implement it in one file."""
 
@@ -132,6 +136,14 @@ class QuickLearner(Protocol):
 
 
 @runtime_checkable
+class Consolidates(Protocol):
+    """A learner that can be trained anew on what its memory holds."""
+
+    def consolidate(self, recipe: Recipe, tick: Tick = ignore) -> None:
+        """Train on the samples in memory alone; it resumes as `learn` does."""
+
+
+@runtime_checkable
 class ChecksRecipe(Protocol):
     """A learner that does not take every recipe."""
 
@@ -145,7 +157,3 @@ class HasDiagnostics(Protocol):
 
     def diagnostics(self) -> dict[str, float]:
         """Figures by name, as they are now; asked for at the end of an epoch."""
-
-
-def ignore(step: Step) -> None:
-    """A tick that does nothing."""

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import torch
 
@@ -27,11 +27,12 @@ from triphase.app.thumbnails import Thumbnails, thumbnail
 from triphase.app.thumbnails import add as add_thumbnails
 from triphase.data.sources.files import file_id
 from triphase.data.sources.folder import class_folders
-from triphase.errors import BadData, TriphaseError, TriphaseWarning
+from triphase.errors import BadData, Busy, TriphaseError, TriphaseWarning
 
 NICENESS = 5  # answers go first
 MAX_THUMBNAILS = 20_000  # of one lesson
 Event = dict[str, Any]
+Result = TypeVar("Result")
 
 
 def main() -> None:
@@ -70,10 +71,24 @@ def _run(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
     threads = LessonCheckpoint.recorded_threads(model)
     if threads is not None:  # with others, the interrupted lesson would end with another model
         torch.set_num_threads(threads)
-    outcome = teach(model, photos, options, settings, watch=_Progress(report))
+    outcome = patiently(
+        lambda: teach(model, photos, options, settings, watch=_Progress(report)), request["patience"]
+    )
     if request["thumbnails"] and outcome.refusal is None:
         _add_thumbnails(model, photos)
     return {"event": "outcome", "outcome": outcome.to_json(), "refusal": outcome.refusal}
+
+
+def patiently(work: Callable[[], Result], seconds: float) -> Result:
+    """Do work on a model, as soon as nobody else is at work in it or so many seconds have passed."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return work()
+        except Busy:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(0.2)
 
 
 def _add_thumbnails(model: Path, photos: Path) -> None:

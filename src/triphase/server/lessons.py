@@ -20,6 +20,7 @@ from triphase.server.lesson_schemas import Lesson, NewLesson, Plan, Source
 from triphase.server.problems import NotFound
 from triphase.server.workers import Workers, events, hang_up
 
+PATIENCE = 30.0  # seconds until a model is free that the server before was teaching
 STOP_SECONDS = 60.0  # until a lesson that does not stop is killed, which loses a second of work
 NEWS = ("scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "warning")
 
@@ -168,6 +169,9 @@ class Lessons:
         self.running, self._stopping = number, False
         self.records.log(number).append("state", record.lesson.model_dump())
         request = {"photos": str(photos), "settings": record.settings, "options": record.options, "dry_run": False}
+        request["patience"] = (
+            PATIENCE if recovered else 0
+        )  # the process of the server before may not have ended yet
         self._process = await self._start(request)
         self._task = asyncio.create_task(self._follow(self._process, record, recovered))
 

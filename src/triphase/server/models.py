@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from triphase.app.class_names import class_name
 from triphase.app.store.versions import Store
 from triphase.directory_lock import locked
 from triphase.errors import BadData, InvalidValue
+from triphase.printable import printable
 from triphase.server.answering import answer_pool
 from triphase.server.options import ServeOptions
 from triphase.server.problems import NotFound
 from triphase.server.served_model import BESIDE, ServedModel
+
+MAX_NAME = 200  # bytes, so that there is room for what stands beside it
 
 
 class Models:
@@ -25,10 +28,8 @@ class Models:
             raise InvalidValue("Give either a model, or a folder of models with --models DIR.")
         if folder is not None and not folder.is_dir():
             raise BadData(f"There is no folder {folder}; make it, or check the spelling.")
-        self.one = None if model is None else model.absolute()
-        self.folder = None if folder is None else folder.absolute()
-        if self.one is not None:
-            class_name(self.one.name)
+        self.one = None if model is None else Path(os.path.abspath(model))
+        self.folder = None if folder is None else Path(os.path.abspath(folder))
         self.options, self.pool = options, answer_pool()
         self._open: dict[str, ServedModel] = {}
         self._locks = ExitStack()
@@ -86,7 +87,7 @@ class Models:
         """A model that is yet to be taught, in the folder of models."""
         if self.folder is None:
             raise InvalidValue("This server serves one model; start it with --models DIR to make others.")
-        name = class_name(name)
+        _check_name(name)
         if name.endswith(BESIDE) or name in self.names() or (self.folder / name).exists():
             raise InvalidValue(f"The name {name!r} is taken; give another one.")
         return await self._serve_now(self.folder / name)
@@ -107,9 +108,18 @@ class Models:
     @staticmethod
     def _check(path: Path) -> None:
         """Refuse what is not a model, and cannot become one."""
+        _check_name(path.name)
         Store(path).directory.check_location()
         if path.name.endswith(BESIDE):
             raise InvalidValue(f"{path} is what a server keeps beside a model; give the model.")
+
+
+def _check_name(name: str) -> None:
+    """Refuse names that no folder should have, or that cannot be typed from what is seen."""
+    if printable(name) != name or name.startswith(".") or not name.strip() or "/" in name or "\\" in name:
+        raise InvalidValue(f"A model cannot be served under the name {name[:80]!r}; give its folder another one.")
+    if len(name.encode()) > MAX_NAME:
+        raise InvalidValue(f"The name of a model has at most {MAX_NAME} bytes; give a shorter one.")
 
 
 def _remove_if_unused(work: Path) -> None:

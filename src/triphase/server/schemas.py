@@ -69,9 +69,10 @@ class ModelSummary(BaseModel):
 
 
 class Models(BaseModel):
-    """All models that are served."""
+    """All models that are served, and whether others can be made."""
 
     models: list[ModelSummary]
+    can_add: bool
 
 
 class MemoryUse(BaseModel):

@@ -128,18 +128,18 @@ class Guard:
         if _host_name(headers.get("host", "")) not in self.access.hosts:
             raise Refused(421, "This server does not answer for that host name; start it with --allow-host NAME.")
         path, method = scope["path"], scope["method"]
-        if method in READS and "token=" in scope["query_string"].decode("latin-1"):
-            return self._exchange(scope)
+        if method in READS and (exchange := self._exchange(scope)) is not None:
+            return exchange
         by_cookie = self._check_token(path, method, headers)
         self._check_origin(scope, headers, by_cookie)
         return None
 
-    def _exchange(self, scope: Scope) -> Response:
-        """A cookie for the token in the address, which is removed from it."""
+    def _exchange(self, scope: Scope) -> Response | None:
+        """A cookie for the token in the address, which is removed from it; None without one."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == "token"]
         if not given:
-            raise Refused(404, "There is nothing at this address.")
+            return None
         if not _same(given[0], self.access.token):
             raise Refused(401, "The token in this address is not the one of this server; it may have restarted.")
         rest = urlencode([(name, value) for name, value in query if name != "token"])

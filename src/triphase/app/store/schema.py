@@ -103,6 +103,14 @@ class Moved(_Event):
     classes: dict[ClassName, Count]  # that they have now
 
 
+class Consolidated(_Event):
+    """csf was trained anew on what is stored."""
+
+    event: Literal["consolidated"]
+    before: Fraction
+    after: Fraction
+
+
 class Undone(_Event):
     """The version before came back into use."""
 
@@ -117,7 +125,7 @@ class Other(_Event):
 
 
 AnyEvent = Annotated[
-    Taught | TaughtQuick | Renamed | Untaught | Moved | Undone | Other, Field(discriminator="event")
+    Taught | TaughtQuick | Renamed | Untaught | Moved | Consolidated | Undone | Other, Field(discriminator="event")
 ]
 _EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent, config=ConfigDict(defer_build=True))
 
@@ -242,6 +250,7 @@ class LessonMark(Document):
     parent: Count  # the version that it goes on from, 0 for a first lesson
     threads: Annotated[int, Field(ge=1, le=1024)]
     engine: EngineName = "torch"
+    epochs: Count = 0  # of a consolidation
 
 
 # --- validation -----------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ class MemoryColumns(Part):
     split: Annotated[Tensor, Shape(torch.int8, "samples")]
     hash: Annotated[Tensor, Shape(torch.int64, "samples", 2)] | None = None
     x: Annotated[Tensor, Shape(torch.uint8, "samples", 3, "pixels", "pixels")] | None = None
-    z: Annotated[Tensor, Shape(torch.float16, "samples", "*", "*", "*")] | None = None
+    z: Annotated[Tensor, Shape(torch.float16, "samples", "*", "...")] | None = None
 
 
 class ReplayMemory(Part):
@@ -117,6 +117,13 @@ class Statistics(Part):
     sums: Annotated[Tensor, Shape(None, "classes", "*")]
     counts: Annotated[Tensor, Shape(None, "classes")]
     products: Annotated[Tensor, Shape(None, "*")] | None = None  # the lower half of a symmetric matrix
+
+
+class Adapted(Part):
+    """The discriminant over the csf that TPC has trained."""
+
+    weight: Annotated[Tensor, Shape(torch.float32, "*", "*")] | None
+    bias: Annotated[Tensor, Shape(torch.float32, "*")] | None
 
 
 class ClosedForm(Part):
@@ -193,6 +200,7 @@ PARTS: dict[str, type[Part]] = {
     "exemplars": Exemplars,
     "memory": ReplayMemory,
     "closed_form": ClosedForm,
+    "adapted": Adapted,
     "statistics": Statistics,
     "closed_form_statistics": Statistics,
     "inference": Inference,

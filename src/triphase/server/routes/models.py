@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from fastapi import APIRouter, File, UploadFile
 
 from triphase.app import manage
 from triphase.app.store.schema import Version
+from triphase.errors import TriphaseError
 from triphase.server.routes.common import MODEL, AnyModel, OneModel, change, changed, problems, read_uploads
 from triphase.server.schemas import (
     Changed,
@@ -31,8 +33,11 @@ CHANGES = problems(409, 422, 507)
 @router.get("/api/v1/models")
 async def list_models(models: AnyModel) -> Models:
     """All models that are served."""
-    served = [await models.get(name) for name in models.names()]
-    return Models(models=[model.summary() for model in served])
+    found = []
+    for name in models.names():
+        with suppress(TriphaseError):  # one that another server has, or that is damaged, hides no other
+            found.append((await models.get(name)).summary())
+    return Models(models=found, can_add=models.folder is not None)
 
 
 @router.post("/api/v1/models", status_code=201, responses=problems(422))

@@ -50,6 +50,7 @@ export async function checkConnection() {
 }
 
 export const models = () => request("/models");
+export const makeModel = (name) => request("/models", json("POST", { name }));
 
 export function modelApi(name) {
   const base = `/models/${encodeURIComponent(name)}`;

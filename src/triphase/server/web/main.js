@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { $, h, replace } from "./dom.js";
 import { listen } from "./drop.js";
 import { History } from "./history.js";
+import { chooseModel } from "./models.js";
 import { Review } from "./review.js";
 import { Session } from "./session.js";
 import { Teach } from "./teach.js";
@@ -12,11 +13,7 @@ import { Try } from "./try.js";
 const RETRY = 1500; // milliseconds until the server is asked again whether it is there
 
 async function start() {
-  const { models } = await api.models();
-  const wanted = new URLSearchParams(location.search).get("model");
-  const { name } = models.find((model) => model.name === wanted) ?? models[0];
-  chooseModel(models, name);
-  const session = new Session(name);
+  const session = new Session(await chooseModel());
   const teach = new Teach(session);
   const areas = {
     teach,
@@ -61,15 +58,6 @@ function showArea(areas, session) {
   areas[name].enter?.();
   areas[name].render();
   areas.teach.lesson.render();
-}
-
-function chooseModel(models, name) {
-  $("#model-name").textContent = name;
-  const choice = $("#model-choice");
-  choice.hidden = models.length < 2;
-  $("#model-name").hidden = models.length > 1;
-  replace(choice, models.map((model) => h("option", { value: model.name, selected: model.name === name }, model.name)));
-  choice.onchange = () => { location.search = `?model=${encodeURIComponent(choice.value)}`; };
 }
 
 function watchConnection() {

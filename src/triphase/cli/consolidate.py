@@ -1,0 +1,65 @@
+"""triphase consolidate: train a model anew on what it stores, when nobody waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from triphase.app.consolidate import Consolidation
+from triphase.app.consolidate import consolidate as consolidate_model
+from triphase.app.lesson_checkpoint import LessonCheckpoint
+from triphase.cli.arguments import JSON, ModelFolder
+from triphase.cli.lesson_view import LessonView
+from triphase.cli.live import live
+from triphase.cli.printing import count, percent, print_json, say
+from triphase.errors import Interrupted
+
+
+def consolidate(
+    model: ModelFolder,
+    minutes: Annotated[
+        float | None, typer.Option(help="About how long it may take; without, eight passes over what is stored.")
+    ] = None,
+    as_json: JSON = False,
+) -> None:
+    """Learn overnight: train a model anew on everything that it stores.
+
+    No photo is needed. The result is used only if photos that were held out say that it is better.
+    """
+    outcome = consolidate_shown(model, minutes, quiet=as_json)
+    print_json({"model": str(model), **outcome.to_json()}) if as_json else print_consolidation(outcome)
+
+
+def consolidate_shown(model: Path, minutes: float | None = None, *, quiet: bool = False) -> Consolidation:
+    """Consolidate with progress on the terminal."""
+    restore_threads(model)
+    with live(LessonView(quiet=quiet)) as view:
+        try:
+            return consolidate_model(model, minutes, watch=view.watch)
+        except KeyboardInterrupt as error:
+            raise Interrupted("Stopped; the same command goes on from here.") from error
+
+
+def print_consolidation(outcome: Consolidation) -> None:
+    """Say what it brought."""
+    before, after = outcome.before, outcome.after
+    for note in outcome.notes:
+        say(note)
+    say(
+        f"Trained {count(outcome.epochs, 'time')} on {count(outcome.samples, 'stored photo')}; held-out photos "
+        f"recognised: {percent(before.accuracy)} -> {percent(after.accuracy)} of {after.n:,}."
+    )
+    if outcome.published:
+        say(f"Version {outcome.version} is in use after {outcome.seconds:.1f} s.")
+    else:
+        say(f"That is no better, so version {outcome.version} stays in use.")
+
+
+def restore_threads(model: Path) -> None:
+    """An interrupted lesson goes on with the threads that it began with, or it would end with another model."""
+    threads = LessonCheckpoint.recorded_threads(model)
+    if threads is not None:
+        torch.set_num_threads(threads)

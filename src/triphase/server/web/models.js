@@ -1,0 +1,50 @@
+// Which model: the only one, one of several, or a new one.
+
+import * as api from "./api.js";
+import { $, dialog, h, replace } from "./dom.js";
+import { complain } from "./toast.js";
+
+const NEW = "\u0000"; // no model has this name
+
+// The name of the model that the page shows; one is made first where there is none.
+export async function chooseModel() {
+  const { models, can_add: canAdd } = await api.models();
+  if (!models.length) return open(await makeModel(true));
+  const wanted = new URLSearchParams(location.search).get("model");
+  const { name } = models.find((model) => model.name === wanted) ?? models[0];
+  const choice = $("#model-choice");
+  choice.hidden = models.length < 2 && !canAdd;
+  $("#model-name").hidden = !choice.hidden;
+  $("#model-name").textContent = name;
+  replace(choice, models.map((model) => h("option", { value: model.name, selected: model.name === name }, model.name)),
+    canAdd && h("option", { value: NEW }, "New model"));
+  choice.onchange = async () => {
+    const chosen = choice.value === NEW ? await makeModel(false).catch(complain) : choice.value;
+    if (chosen) open(chosen);
+    else choice.value = name;
+  };
+  return name;
+}
+
+function open(name) {
+  location.search = `?model=${encodeURIComponent(name)}`;
+  return new Promise(() => {}); // the page is loaded again
+}
+
+async function makeModel(first) {
+  const input = h("input", { type: "text", id: "new-model", autocomplete: "off", autofocus: true });
+  const field = h("div", { class: "field" }, h("label", { for: "new-model" }, "Name"), input,
+    h("p", { class: "soft small" }, "What it is to tell apart: flowers, birds at the feeder, parts of a machine."));
+  for (;;) {
+    const answer = await dialog(first ? "Name your first model" : "A new model", [field],
+      [...(first ? [] : [{ value: "", text: "Cancel", kind: "quiet" }]), { value: "make", text: "Make it", kind: "primary" }]);
+    const name = input.value.trim();
+    if (answer && name) {
+      try {
+        return (await api.makeModel(name)).name;
+      } catch (error) {
+        complain(error);
+      }
+    } else if (!first) return null;
+  }
+}

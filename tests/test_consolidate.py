@@ -1,0 +1,114 @@
+"""Consolidation: published if held-out photos say so, resumed after a crash, nothing lost otherwise."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lessons import SMALL, World, content, done, triphase
+from triphase.app import consolidate as module
+from triphase.app.consolidate import Judgement, consolidate
+from triphase.app.predictor import Predictor
+from triphase.app.store.versions import Store
+
+
+@pytest.fixture
+def path(world: World, tmp_path: Path) -> Path:
+    return shutil.copytree(world.base, tmp_path / "model")
+
+
+def always(better: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Judgement, "better_than", lambda self, other: better)
+
+
+def test_a_better_model_is_published_and_can_be_undone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    always(True, monkeypatch)
+    events: list[dict[str, Any]] = []
+    outcome = consolidate(path, watch=events.append)
+    assert outcome.published and outcome.version == 2 and outcome.epochs == module.EPOCHS
+    assert {event["phase"] for event in events if event["event"] == "step"} == {"consolidate"}
+    assert Predictor.open(path).names == ("blue", "green", "red")
+    assert Store(path).history()[-1]["event"] == "consolidated"
+    done("undo", path)
+    assert json.loads(done("status", path, "--json").out)["version"] == 1
+
+
+def test_a_model_that_is_no_better_leaves_everything_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    always(False, monkeypatch)
+    before = content(path)
+    outcome = consolidate(path)
+    assert not outcome.published and outcome.version == 1
+    assert content(path) == before
+
+
+@pytest.mark.parametrize(
+    ("correct", "log_likelihood", "better"), [(9, -0.2, True), (8, -0.1, False), (9, -0.4, False), (10, -0.2, True)]
+)
+def test_better_is_more_likely_and_none_fewer_right(correct: int, log_likelihood: float, better: bool) -> None:
+    assert Judgement(correct, 12, log_likelihood).better_than(Judgement(9, 12, -0.3)) is better
+
+
+def test_killed_at_any_step_the_same_call_ends_with_the_same_model(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always(True, monkeypatch)
+    monkeypatch.setattr("triphase.app.lesson_checkpoint.SAVE_EVERY", 0.0)
+    whole = shutil.copytree(path, tmp_path / "whole")
+    consolidate(whole)
+    seen = 0
+
+    def stop(event: dict[str, Any]) -> None:
+        nonlocal seen
+        seen += event["event"] == "step"
+        if seen == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        consolidate(path, watch=stop)
+    outcome = consolidate(path)
+    assert outcome.notes == ["An interrupted lesson was continued."]
+    states = [Store(model).load()[0] for model in (whole, path)]
+    for name in ("csf", "head"):
+        assert all(bool((states[0][name][key] == value).all()) for key, value in states[1][name].items())
+
+
+def test_minutes_decide_how_often_it_trains(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    always(False, monkeypatch)
+    assert consolidate(path, 1e-9).epochs == 1
+    assert consolidate(path, 1e6).epochs == module.MAX_EPOCHS
+
+
+@pytest.mark.parametrize("minutes", ["0", "-1", "nan"])
+def test_impossible_minutes_get_a_sentence(path: Path, minutes: str) -> None:
+    answer = triphase("consolidate", path, "--minutes", minutes)
+    assert answer.status == 1 and "minutes must be above 0" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--replay", "none"), "Nothing is stored"),
+        (("--learner", "slda"), "The learner slda has nothing to consolidate"),
+    ],
+)
+def test_models_without_anything_to_consolidate_say_so(
+    world: World, tmp_path: Path, options: tuple[str, ...], sentence: str
+) -> None:
+    model = tmp_path / "model"
+    done("teach", model, world.one, *SMALL, *options)
+    answer = triphase("consolidate", model)
+    assert answer.status == 1 and sentence in answer.err
+
+
+def test_the_command_says_what_it_brought(path: Path) -> None:
+    text = done("consolidate", path).out
+    assert "held-out photos" in text and ("is in use after" in text or "stays in use" in text)
+    found = json.loads(done("consolidate", path, "--json").out)
+    assert 0 <= found["before"]["accuracy"] <= 1 and found["samples"] == 24
+
+
+def test_a_thorough_lesson_consolidates_at_once(world: World, path: Path) -> None:
+    found = json.loads(done("teach", path, world.two, "--thorough", "--force", "--json").out)
+    assert found["published"] and found["consolidation"]["epochs"] == module.EPOCHS
