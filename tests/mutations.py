@@ -22,7 +22,7 @@ from torch import Tensor
 from command import Answer
 from lessons import SMALL, done, paint, triphase
 from triphase import state as files
-from triphase.app.store.checksums import sha256, with_checksum
+from triphase.app.store.checksums import FORMAT, sha256, with_checksum
 
 VALUES: list[Any] = [
     None,
@@ -225,7 +225,7 @@ def replace_by(file: Path, kind: str) -> None:
 
 def change_lesson(model: Path, draw: random.Random) -> str:
     (model / "work").mkdir(exist_ok=True)
-    mark = {"format": 4, "lesson": "0" * 64, "parent": draw.choice([0, 1, 99]), "threads": 1}
+    mark = {"format": FORMAT, "lesson": "0" * 64, "parent": draw.choice([0, 1, 99]), "threads": 1}
     what = mutate_tree(mark, draw)
     save_document(model / "work" / "lesson.json", mark)
     return f"lesson: {what}"

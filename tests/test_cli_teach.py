@@ -1,5 +1,6 @@
 """Mistakes get a sentence, and nothing is left behind."""
 
+import json
 import os
 import re
 import shutil
@@ -245,3 +246,15 @@ def test_a_backbone_without_weights_says_that_it_is_untrained(world: World, tmp_
     answer = done("teach", tmp_path / "new", world.one, *SMALL, "--json")
     assert "small_cnn comes without pre-trained weights" in answer.err and answer.document()["published"]
     assert "pre-trained" not in done("teach", tmp_path / "new", world.two, "--force").err, "said when it is made"
+
+
+def test_predict_lists_the_doubtful_ones_first_if_asked(world: World) -> None:
+    files = sorted(world.test.rglob("*.png"))
+    given, ranked = (
+        json.loads(done("predict", world.base, *files, *option, "--json").out)["answers"]
+        for option in ((), ("--doubtful-first",))
+    )
+    assert [answer["file"] for answer in given] == [str(file) for file in files]
+    doubt = [answer["doubt"] for answer in ranked]
+    assert doubt == sorted(doubt, reverse=True) and len(set(doubt)) > 1
+    assert all((answer["doubt"] >= 1) >= (not answer["known"]) for answer in ranked)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from lessons import SMALL, World, done, model_of, paint
-from triphase.app.grouping import MAX_PHOTOS, doubts, group_alike, rank_by_use
+from triphase.app.calibration import doubts
+from triphase.app.grouping import MAX_PHOTOS, group_alike, rank_by_use
 from triphase.app.predictor import Predictor
 from triphase.app.taught_index import TaughtIndex
 from triphase.data.decoding import decode

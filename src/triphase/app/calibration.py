@@ -47,6 +47,16 @@ class Calibration:
         return known
 
 
+def doubts(probabilities: Tensor, known: Tensor) -> Tensor:
+    """(n,): 1 minus the margin between the two best classes; for "unknown" 2 minus the best probability.
+
+    >>> doubts(torch.tensor([[0.75, 0.25], [0.75, 0.25]]), torch.tensor([True, False])).tolist()
+    [0.5, 1.25]
+    """
+    best = torch.cat([probabilities, probabilities.new_zeros(len(probabilities), 1)], 1).topk(2).values
+    return torch.where(known, 1 - (best[:, 0] - best[:, 1]), 2 - best[:, 0])
+
+
 def thresholds_of(ood_scores: Tensor) -> tuple[float, ...]:
     """The thresholds of the out-of-distribution scores (n, k) of exemplars."""
     columns = ood_scores.unbind(1)

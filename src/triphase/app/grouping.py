@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from triphase.app.taught_index import TaughtIndex
@@ -45,16 +44,6 @@ class Ranked:
     group: int  # of those given, from 0
     doubt: float  # from 0, sure, to 2, like nothing that was taught
     reason: str  # one sentence
-
-
-def doubts(probabilities: Tensor, known: Tensor) -> Tensor:
-    """(n,): 1 minus the margin between the two best classes; for "unknown" 2 minus the best probability.
-
-    >>> doubts(torch.tensor([[0.75, 0.25], [0.75, 0.25]]), torch.tensor([True, False])).tolist()
-    [0.5, 1.25]
-    """
-    best = torch.cat([probabilities, probabilities.new_zeros(len(probabilities), 1)], 1).topk(2).values
-    return torch.where(known, 1 - (best[:, 0] - best[:, 1]), 2 - best[:, 0])
 
 
 def rank_by_use(doubt: Tensor, known: Tensor, groups: Sequence[Sequence[int]]) -> list[Ranked]:

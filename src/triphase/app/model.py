@@ -22,7 +22,7 @@ from triphase.data.images import Images
 from triphase.data.memory import HELD_OUT, Memory
 from triphase.errors import CorruptState, InvalidValue, TriphaseWarning
 from triphase.learners.protocol import Teachable
-from triphase.models import SplitClassifier, backbone, build
+from triphase.models import SplitClassifier, backbone, build_for_photos
 from triphase.models.engine import engine_of, frozen_form, remember_graphs
 from triphase.models.inference import Ensemble
 
@@ -276,7 +276,7 @@ def build_network(options: ModelOptions, *, blank: bool = False, size: int | Non
             stacklevel=3,
         )
     size = size or options.image_size or chosen.photo_size
-    return build(options.backbone, image_size=size, seed=options.seed, load_pretrained=not blank)
+    return build_for_photos(options.backbone, image_size=size, seed=options.seed, load_pretrained=not blank)
 
 
 def rows_of(ids: Tensor, wanted: Tensor) -> Tensor:

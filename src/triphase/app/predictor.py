@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from triphase.app.calibration import Calibration
+from triphase.app.calibration import Calibration, doubts
 from triphase.app.ood import ood_scores
 from triphase.app.store.versions import Store
 from triphase.data.decoding import decode, in_threads
 from triphase.data.images import Images
 from triphase.errors import BadData, CorruptState
-from triphase.models import SplitClassifier, build
+from triphase.models import SplitClassifier, build_for_photos
 from triphase.models.engine import load_graph
 from triphase.models.folding import fold_layout_
 from triphase.models.inference import ensemble_state, load_ensemble
@@ -40,6 +40,7 @@ class Answer:
     probability: float  # of the class that fits best, even if the answer is "unknown"
     best: str  # that class
     known: bool
+    doubt: float = 0.0  # by which a person reviews answers: from 0, sure, to 2, like nothing that was taught
 
 
 class Predictor:
@@ -113,8 +114,9 @@ class Predictor:
         """What the model says about each of a few images."""
         probabilities, known = self(pixels)
         best = probabilities.max(1)
-        rows = zip(best.indices.tolist(), best.values.tolist(), known.tolist(), strict=True)
-        return [Answer(self.names[i] if ok else UNKNOWN, p, self.names[i], ok) for i, p, ok in rows]
+        columns = best.indices, best.values, known, doubts(probabilities, known)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [Answer(self.names[i] if ok else UNKNOWN, p, self.names[i], ok, doubt) for i, p, ok, doubt in rows]
 
     def answer_files(self, files: Sequence[Path]) -> list[Answer | str]:
         """For each file what the model says about it, or a sentence why it cannot be read."""
@@ -143,7 +145,7 @@ class _Blocks:
     """Loads frozen blocks: graphs for ONNX Runtime, or weights for torch, which need the network's layers."""
 
     def __init__(self, backbone: str, size: int) -> None:
-        self._build = partial(build, backbone, image_size=size, load_pretrained=False)
+        self._build = partial(build_for_photos, backbone, image_size=size, load_pretrained=False)
         self._network: SplitClassifier | None = None
 
     def llf(self, saved: Mapping[str, Any]) -> nn.Module:

@@ -19,6 +19,9 @@ from triphase.printable import printable
 def predict(
     model: ModelFolder,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Photos to classify.")],
+    doubtful_first: Annotated[
+        bool, typer.Option("--doubtful-first", help="In the order in which a person should check them.")
+    ] = False,
     as_json: JSON = False,
 ) -> None:
     """Say what is in some photos: a class and how probable it is, or "unknown" for what resembles none.
@@ -29,15 +32,14 @@ def predict(
         torch.set_num_threads(1)  # for one photo, waiting for a second core that is busy costs more than it brings
     answers = Predictor.open(model).answer_files(files)
     faults = [answer for answer in answers if isinstance(answer, str)]
+    said = [(file, answer) for file, answer in zip(files, answers, strict=True) if isinstance(answer, Answer)]
+    if doubtful_first:
+        said.sort(key=lambda one: -one[1].doubt)
     if as_json:
-        rows = [
-            {"file": str(file), **asdict(a)}
-            for file, a in zip(files, answers, strict=True)
-            if not isinstance(a, str)
-        ]
+        rows = [{"file": str(file), **asdict(answer)} for file, answer in said]
         print_json({"model": str(model), "answers": rows, "errors": faults})
     else:
-        print_rows([_row(file, a) for file, a in zip(files, answers, strict=True) if not isinstance(a, str)])
+        print_rows([_row(file, answer) for file, answer in said])
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
     if faults:

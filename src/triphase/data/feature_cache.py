@@ -154,7 +154,7 @@ def _digest(model: SplitClassifier, images: Images, read: Read, views: int, dtyp
     Ids stand for images: positions (CIFAR-100, digits), hashes of paths (CORe50, ImageNet) or of content (photos).
     The pixels of two images stand for the size.
     """
-    digest = hashlib.sha256(f"{views} {dtype} {torch.__version__}".encode())
+    digest = hashlib.sha256(f"{views} {dtype} {torch.__version__} {model.llf}".encode())
     probe = read(torch.arange(min(2, len(images))))
     for tensor in (*model.llf.state_dict().values(), images.ids, probe):
         digest.update(f"{tuple(tensor.shape)}".encode() + tensor.detach().cpu().contiguous().numpy().tobytes())

@@ -27,13 +27,14 @@ class Backbone:
     photo_size: int  # side in pixels that photos are scaled to unless another one is asked for
     pretrained: bool = False  # comes with weights; without, and without a weight file, it is untrained
     any_channels: bool = False  # takes grey images too, not only RGB
+    summaries: bool = False  # its latents can carry the means of earlier feature maps
 
 
 BACKBONES: Mapping[str, Backbone] = MappingProxyType(
     {
-        "efficientnet_lite0": Backbone(efficientnet_lite0, photo_size=224, pretrained=True),
-        "efficientnet_lite1": Backbone(efficientnet_lite1, photo_size=224, pretrained=True),
-        "efficientnet_lite2": Backbone(efficientnet_lite2, photo_size=224, pretrained=True),
+        "efficientnet_lite0": Backbone(efficientnet_lite0, photo_size=224, pretrained=True, summaries=True),
+        "efficientnet_lite1": Backbone(efficientnet_lite1, photo_size=224, pretrained=True, summaries=True),
+        "efficientnet_lite2": Backbone(efficientnet_lite2, photo_size=224, pretrained=True, summaries=True),
         "mobilenet_v1": Backbone(mobilenet_v1, photo_size=128),
         "mobilenet_v1_1024": Backbone(partial(mobilenet_v1, max_channels=1024), photo_size=128),
         "resnet32": Backbone(resnet32, photo_size=32),
@@ -89,6 +90,16 @@ def build(
     return model
 
 
+def build_for_photos(
+    name: str, *, image_size: int | None = None, load_pretrained: bool = True, seed: int = 0
+) -> SplitClassifier:
+    """The backbone of that name as models of photos have it: latents carry summaries where it offers them."""
+    chosen = backbone(name)
+    options: dict[str, Any] = {"summaries": True} if chosen.summaries else {}
+    size = image_size or chosen.photo_size
+    return build(name, image_size=size, load_pretrained=load_pretrained, seed=seed, **options)
+
+
 __all__ = [
     "BACKBONES",
     "Backbone",
@@ -98,6 +109,7 @@ __all__ = [
     "SplitClassifier",
     "backbone",
     "build",
+    "build_for_photos",
     "efficientnet_lite0",
     "efficientnet_lite1",
     "efficientnet_lite2",

@@ -4,12 +4,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triphase.models.summaries import SplitLatent
+
 
 class DepthFeatures(nn.Module):
     """What csf makes of a latent at every depth: its input and the output of each block, averaged, and f itself.
 
-    Each part has length 1, so that none outweighs the others. They are taken from the input on, as long as all of
-    them and f have no more than `max_width` numbers.
+    Where the latent carries summaries of feature maps before the cut, these come first. Each part has length 1, so
+    that none outweighs the others. They are taken from the earliest on, as long as all of them and f have no more
+    than `max_width` numbers; f is always taken.
     """
 
     def __init__(self, csf: nn.Module, max_width: int) -> None:
@@ -23,7 +26,10 @@ class DepthFeatures(nn.Module):
         h, parts = z, [_pooled(z)]
         for layer in self.csf if isinstance(self.csf, nn.Sequential) else (self.csf,):
             h = layer(h)
-            parts += [_pooled(h)] if list(layer.children()) else []  # after a block, not after a single layer
+            if isinstance(layer, SplitLatent):
+                parts = [*layer.summaries(z), _pooled(h)]
+            elif list(layer.children()):  # after a block, not after a single layer
+                parts.append(_pooled(h))
         taken, width = [], h.shape[1]
         for part in parts[: max(1, len(parts) - 1)]:  # the last block makes f
             width += part.shape[1]

@@ -6,6 +6,7 @@ with the network. The weights come with the packages efficientnet-lite0-pytorch-
 
 import math
 from importlib import import_module
+from itertools import accumulate
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from triphase.errors import InvalidValue
 from triphase.models.layers import assemble, same_conv
 from triphase.models.split import Normalize, SplitClassifier
+from triphase.models.summaries import SplitLatent, SummarizedStages
 from triphase.models.weights import fill_, read_weights
 
 STAGES = (  # blocks, kernel, stride, expansion, channels of Lite0
@@ -25,6 +27,7 @@ STAGES = (  # blocks, kernel, stride, expansion, channels of Lite0
     (1, 3, 1, 6, 320),
 )
 SCALES = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2))  # width and depth of Lite0, Lite1 and Lite2
+SUMMARIZED = slice(1, 4)  # stages whose output is averaged into the latents, where summaries are asked for
 N_TRAINED = 3  # blocks after the default cut (Lite0: benchmarks/lite0_cut.py)
 N_FEATURES = 1280
 
@@ -46,7 +49,13 @@ class MBConv(nn.Module):
 
 
 def efficientnet_lite0(
-    n_classes: int = 0, *, image_size: int = 224, cut: int = 13, pretrained: bool = True, seed: int = 0
+    n_classes: int = 0,
+    *,
+    image_size: int = 224,
+    cut: int = 13,
+    pretrained: bool = True,
+    summaries: bool = False,  # latents carry the means of earlier feature maps, see `SummarizedStages`
+    seed: int = 0,
 ) -> SplitClassifier:
     """EfficientNet-Lite0 with D = 1280; llf is the stem and the first `cut` of 16 blocks (SPEC 5).
 
@@ -71,33 +80,49 @@ def efficientnet_lite0(
     >>> model.encode(torch.zeros(2, 3, 96, 96)).shape, model.n_features
     (torch.Size([2, 192, 3, 3]), 1280)
     """
-    return _efficientnet_lite(0, n_classes, image_size, cut, pretrained, seed)
+    return _efficientnet_lite(0, n_classes, image_size, cut, pretrained, summaries, seed)
 
 
 def efficientnet_lite1(
-    n_classes: int = 0, *, image_size: int = 240, cut: int | None = None, pretrained: bool = True, seed: int = 0
+    n_classes: int = 0,
+    *,
+    image_size: int = 240,
+    cut: int | None = None,
+    pretrained: bool = True,
+    summaries: bool = False,
+    seed: int = 0,
 ) -> SplitClassifier:
     """EfficientNet-Lite1 with D = 1280: as wide as Lite0, with 21 blocks."""
-    return _efficientnet_lite(1, n_classes, image_size, cut, pretrained, seed)
+    return _efficientnet_lite(1, n_classes, image_size, cut, pretrained, summaries, seed)
 
 
 def efficientnet_lite2(
-    n_classes: int = 0, *, image_size: int = 260, cut: int | None = None, pretrained: bool = True, seed: int = 0
+    n_classes: int = 0,
+    *,
+    image_size: int = 260,
+    cut: int | None = None,
+    pretrained: bool = True,
+    summaries: bool = False,
+    seed: int = 0,
 ) -> SplitClassifier:
     """EfficientNet-Lite2 with D = 1280: a tenth wider than Lite1, with 21 blocks."""
-    return _efficientnet_lite(2, n_classes, image_size, cut, pretrained, seed)
+    return _efficientnet_lite(2, n_classes, image_size, cut, pretrained, summaries, seed)
 
 
 def _efficientnet_lite(
-    number: int, n_classes: int, image_size: int, cut: int | None, pretrained: bool, seed: int
+    number: int, n_classes: int, image_size: int, cut: int | None, pretrained: bool, summaries: bool, seed: int
 ) -> SplitClassifier:
     """llf is the stem and the first `cut` blocks (None: all but N_TRAINED), csf what follows them."""
     stem, blocks, top = _parts(*SCALES[number])
     cut = len(blocks) - N_TRAINED if cut is None else cut
     if not 0 <= cut <= len(blocks):
         raise InvalidValue(f"cut must be one of 0..{len(blocks)}, the number of blocks in llf, got {cut}.")
-    llf = nn.Sequential(Normalize((127.0,) * 3, (128.0,) * 3), stem, *blocks[:cut])
+    layers = nn.Sequential(Normalize((127.0,) * 3, (128.0,) * 3), stem, *blocks[:cut])
+    llf: nn.Module = layers
     csf = nn.Sequential(*blocks[cut:], top)
+    if summaries:
+        llf, split = _with_summaries(layers, _stage_ends(SCALES[number][1])[SUMMARIZED], image_size)
+        csf = nn.Sequential(split, *csf)
     model = assemble(llf, csf, N_FEATURES, n_classes, image_size=image_size, seed=seed)
     if pretrained:
         _load_(model, weight_file(number))
@@ -113,17 +138,43 @@ def _conv_bn(
 
 
 def _parts(width: float, depth: float) -> tuple[nn.Sequential, list[MBConv], nn.Sequential]:
-    """Stem, the blocks, and what follows them; the first and the last stage keep their one block."""
+    """Stem, the blocks, and what follows them."""
     blocks: list[MBConv] = []
     channels = 32
     for n, kernel, stride, expansion, c_out in STAGES:
         c_out = _multiple_of_8(width * c_out)
-        for i in range(n if n == 1 else math.ceil(depth * n)):
+        for i in range(_n_blocks(n, depth)):
             blocks.append(MBConv(channels, c_out, kernel, stride if i == 0 else 1, expansion))
             channels = c_out
     stem = nn.Sequential(*_conv_bn(3, 32, 3, stride=2, relu=True))
     pool = (nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return stem, blocks, nn.Sequential(*_conv_bn(channels, N_FEATURES, 1, relu=True), *pool)
+
+
+def _stage_ends(depth: float) -> list[int]:
+    """How many blocks there are up to the end of each stage.
+
+    >>> _stage_ends(1.0)
+    [1, 3, 5, 8, 11, 15, 16]
+    """
+    return list(accumulate(_n_blocks(n, depth) for n, *_ in STAGES))
+
+
+def _n_blocks(n: int, depth: float) -> int:
+    """Of a stage that has n in Lite0; the first and the last stage keep their one block."""
+    return n if n == 1 else math.ceil(depth * n)
+
+
+def _with_summaries(
+    layers: nn.Sequential, stage_ends: list[int], image_size: int
+) -> tuple[SummarizedStages, SplitLatent]:
+    """llf with summaries of these stages, as far as they end before its last map, and the first layer of csf."""
+    before = 2  # layers before the first block
+    llf = SummarizedStages(layers, [before + end for end in stage_ends if before + end < len(layers)])
+    convolutions = [[layer for layer in stage.modules() if isinstance(layer, nn.Conv2d)] for stage in llf.stages]
+    *widths, channels = [stage[-1].out_channels for stage in convolutions]
+    stride = math.prod(layer.stride[0] for stage in convolutions for layer in stage)
+    return llf, SplitLatent(channels, math.ceil(image_size / stride), widths)
 
 
 def _multiple_of_8(channels: float) -> int:

@@ -13,7 +13,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from triphase.app.grouping import doubts
+from triphase.app.calibration import doubts
 from triphase.app.photo_keys import photo_key
 from triphase.app.predictor import PARTS, UNKNOWN, Predictor
 from triphase.app.store.versions import Store

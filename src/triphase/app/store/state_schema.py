@@ -99,7 +99,7 @@ class MemoryColumns(Part):
     split: Annotated[Tensor, Shape(torch.int8, "samples")]
     hash: Annotated[Tensor, Shape(torch.int64, "samples", 2)] | None = None
     x: Annotated[Tensor, Shape(torch.uint8, "samples", 3, "pixels", "pixels")] | None = None
-    z: Annotated[Tensor, Shape(torch.float16, "samples", "*", "*", "*")] | None = None
+    z: Annotated[Tensor, Shape(torch.float16, "samples", "*", "...")] | None = None
 
 
 class ReplayMemory(Part):

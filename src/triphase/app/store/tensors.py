@@ -15,7 +15,10 @@ from triphase.errors import CorruptState
 
 
 class Shape:
-    """A tensor's dtype and sizes; a name stands for one size, the same wherever it occurs, and "*" for any."""
+    """A tensor's dtype and sizes; a name stands for one size, the same wherever it occurs, and "*" for any.
+
+    "..." at the end stands for any number of further sizes.
+    """
 
     def __init__(self, dtype: torch.dtype | None, *sizes: int | str) -> None:
         """`dtype` None is any floating-point type."""
@@ -28,11 +31,14 @@ class Shape:
         if not isinstance(value, Tensor):
             raise ValueError("it should be a tensor")
         fits = value.is_floating_point() if self.dtype is None else value.dtype == self.dtype
-        if not fits or value.dim() != len(self.sizes):
+        sizes = [size for size in self.sizes if size != "..."]
+        further = len(sizes) < len(self.sizes)
+        if not fits or value.dim() < len(sizes) or (value.dim() > len(sizes) and not further):
             expected_type = "floating-point" if self.dtype is None else _short(self.dtype)
-            raise ValueError(f"{_short(value)} should be {expected_type} of {len(self.sizes)} dimensions")
+            number = f"{len(sizes)} or more" if further else len(sizes)
+            raise ValueError(f"{_short(value)} should be {expected_type} of {number} dimensions")
         known = info.context if info.context is not None else {}
-        for size, expected in zip(value.shape, self.sizes, strict=True):
+        for size, expected in zip(value.shape, sizes, strict=False):
             wanted = expected if isinstance(expected, int) else known.setdefault(expected, size)
             if expected != "*" and size != wanted:
                 raise ValueError(f"it is {_short(value)}, where {expected} is {wanted}")
