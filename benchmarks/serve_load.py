@@ -3,10 +3,10 @@
     python benchmarks/serve_load.py [--clients 50] [--minutes 10] [--rounds 200] [--json FILE]
 
 A server is started with a model that was taught generated photos. First one client asks, taking turns with a
-`Predictor` in this process: the ratio of the medians is what HTTP costs. Then all clients ask without pause, for
-half of the minutes alone and for half of them while lessons run one after the other. Every answer is compared with
-what the classes can be; anything but status 200 is an error. Memory is what the server itself holds (RSS), read
-every second: its median over the first and over the last fifth of the time tells whether it grows.
+`Predictor` in this process: the ratio is what HTTP costs. Processor time says more than the clock where other work
+runs. Then all clients ask without pause, for half of the minutes alone, and for half of them while lessons run one
+after the other. Whatever is not an answer with status 200 is an error. Memory is what the server itself holds (RSS),
+read every second: its median over the first and over the last fifth of the time tells whether it grows.
 """
 
 from __future__ import annotations
@@ -88,15 +88,37 @@ def multipart(photos: Sequence[tuple[str, bytes]]) -> bytes:
     return b"\r\n".join([*parts, f"--{BOUNDARY}--\r\n".encode()])
 
 
-def in_turns(rounds: int, port: int, model: Path, photo: Path) -> tuple[float, float]:
-    """Median milliseconds of one warm answer over HTTP, and of a predictor in this process, taking turns."""
+@dataclass(frozen=True)
+class OneAnswer:
+    """Milliseconds of one warm answer: medians by the clock, and means of processor time."""
+
+    over_http: float
+    in_process: float
+    over_http_cpu: float  # of the server
+    in_process_cpu: float
+
+
+def in_turns(rounds: int, server: int, port: int, model: Path, photo: Path) -> OneAnswer:
+    """One answer over HTTP and by a predictor in this process, taking turns."""
     torch.set_num_threads(1)
     predictor, client, body = Predictor.open(model), Client(port), multipart([(photo.name, photo.read_bytes())])
-    over_http, in_process = [], []
+    over_http, in_process, own = [], [], 0.0
+    before = processor_seconds(server)
     for _ in range(rounds):
         over_http.append(milliseconds(lambda: client.predict(body)))
+        begun = time.process_time()
         in_process.append(milliseconds(lambda: predictor.answer_files([photo])))
-    return statistics.median(over_http), statistics.median(in_process)
+        own += time.process_time() - begun
+    used = processor_seconds(server) - before
+    return OneAnswer(
+        statistics.median(over_http), statistics.median(in_process), 1000 * used / rounds, 1000 * own / rounds
+    )
+
+
+def processor_seconds(process: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def milliseconds(work: Callable[[], object]) -> float:
@@ -218,18 +240,17 @@ def measure(arguments: argparse.Namespace, server: int, port: int, place: Path) 
     bodies = [multipart([(photo.name, photo.read_bytes())]) for photo in photos]
     while Client(port).predict(bodies[0])[0] != 200:
         time.sleep(0.1)
-    over_http, in_process = in_turns(arguments.rounds, port, place / "model", photos[0])
-    print(f"{os.cpu_count()} cores. One warm answer: {over_http:.1f} ms over HTTP, {in_process:.1f} ms in process,")
-    print(
-        f"ratio {over_http / in_process:.2f}.\n\n| {arguments.clients} clients | answers | errors | per second |",
-        end="",
-    )
-    print(
-        " p50 | p99 | worst | lessons | memory, first and last fifth |\n|---|---|---|---|---|---|---|---|---|",
-        flush=True,
-    )
+    one_answer = in_turns(arguments.rounds, server, port, place / "model", photos[0])
+    print(f"{os.cpu_count()} cores. One warm answer over HTTP and in process, in milliseconds:\n")
+    for kind, http_ms, own_ms in (
+        ("by the clock", one_answer.over_http, one_answer.in_process),
+        ("processor time", one_answer.over_http_cpu, one_answer.in_process_cpu),
+    ):
+        print(f"- {kind}: {http_ms:.1f} and {own_ms:.1f}, ratio {http_ms / own_ms:.2f}")
+    columns = ("answers", "errors", "per second", "p50", "p99", "worst", "lessons", "memory, first and last fifth")
+    print(f"\n| {arguments.clients} clients | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}", flush=True)
     seconds = 60 * arguments.minutes / 2
-    found = {}
+    found: dict[str, Any] = {"one answer": asdict(one_answer)}
     for name, lessons in (("no lesson", False), ("lessons running", True)):
         one = load(seconds, arguments.clients, server, port, bodies, lessons=lessons)
         found[name] = asdict(one)
@@ -239,7 +260,7 @@ def measure(arguments: argparse.Namespace, server: int, port: int, place: Path) 
             f"{one.memory_last_mb:.0f} MB |",
             flush=True,
         )
-    return {"over_http_ms": over_http, "in_process_ms": in_process, **found}
+    return found
 
 
 if __name__ == "__main__":
