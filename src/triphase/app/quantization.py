@@ -9,9 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import onnx
 import torch
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from triphase.app.answer_graph import ANSWER, INPUT
@@ -22,6 +23,7 @@ from triphase.models.engine import open_session
 
 N_CALIBRATION = 128  # photos at most from which the ranges of activations are taken
 BATCH = 8
+LARGE = 1 << 18  # bytes of a float32 matrix that is worth storing in half of them
 # What is computed in 8 bits, in the blocks of the network; the classifiers after them stay in float32.
 OPERATORS = ["Conv", "Clip", "Relu", "Add", "Pad", "MaxPool", "GlobalAveragePool"]
 
@@ -95,7 +97,32 @@ def _quantized(graph: ModelProto, pixels: Tensor) -> ModelProto:
             weight_type=quantization.QuantType.QInt8,
             extra_options={"CalibMovingAverage": True},  # of batches, so that one odd photo widens no range
         )
-        return onnx.load(small)
+        result = onnx.load(small)
+    _drop_unused_operator_sets_(result)
+    _store_in_half_(result)
+    return result
+
+
+def _drop_unused_operator_sets_(graph: ModelProto) -> None:
+    """Keep the sets of operators that occur: the runtime lists all that it has, which others may not know."""
+    used = {node.domain for node in graph.graph.node}
+    kept = [entry for entry in graph.opset_import if entry.domain in used]
+    del graph.opset_import[:]
+    graph.opset_import.extend(kept)
+
+
+def _store_in_half_(graph: ModelProto) -> None:
+    """Store the large matrices of the classifiers in float16; the runtime makes them float32 when it loads them."""
+    for tensor in list(graph.graph.initializer):
+        if tensor.name.startswith(ANSWER) and len(tensor.raw_data) >= LARGE:
+            with np.errstate(over="ignore"):
+                half = numpy_helper.to_array(tensor).astype(np.float16)
+            if np.isfinite(half).all():
+                stored, name = f"{tensor.name}/half", tensor.name
+                graph.graph.initializer.remove(tensor)
+                graph.graph.initializer.append(numpy_helper.from_array(half, stored))
+                cast = helper.make_node("Cast", [stored], [name], name=f"{name}/cast", to=TensorProto.FLOAT)
+                graph.graph.node.insert(0, cast)
 
 
 def _loss(
