@@ -37,9 +37,9 @@ export class AnswerCard {
     replace(this.bars, top.map((entry) => h("div", { class: "bar-row" },
       h("span", { class: "name" }, entry.label), h("span", { class: "number" }, percent(entry.probability)),
       h("span", { class: "track" }, h("span", { class: "fill", "width%": Math.max(0.5, entry.probability * 100) })))));
-    this.#near(answer.nearest ?? []);
-    this.rate.hidden = rate === null;
-    if (rate !== null) this.rate.textContent = `${rate.toFixed(rate < 10 ? 1 : 0)} answers a second`;
+    this.nearest.hidden = true;
+    this.rate.hidden = !rate;
+    if (rate) this.rate.textContent = `${rate.toFixed(rate < 10 ? 1 : 0)} answers a second`;
   }
 
   #head(label, sure) {
@@ -47,7 +47,7 @@ export class AnswerCard {
     if (this.sure.textContent !== sure) this.sure.textContent = sure;
   }
 
-  #near(photos) {
+  showNearest(photos) {
     const pictured = photos.filter(({ thumbnail }) => thumbnail);
     this.nearest.hidden = !pictured.length;
     replace(this.nearest, h("p", { class: "label" }, "The taught photos that it resembles most"),

@@ -32,8 +32,8 @@ export function verdict({ verdict: { n, before, after, refused, max_drop: maxDro
   if (!n) return classes.every((entry) => entry.new) ? "This was the first lesson, so there was nothing to forget." : "There are no held-out photos of the earlier classes yet, so forgetting could not be checked.";
   const right = `Of ${plural(n, "held-out photo")} of the earlier classes ${percent(after)} are right`;
   if (refused) return `${right}, and ${percent(before)} were before. That is a loss of more than ${percent(maxDrop)} with 95\u00a0% confidence.`;
-  if (after >= before) return `Nothing was forgotten. ${right}; before the lesson it was ${percent(before)}.`;
-  return `${right}; before the lesson it was ${percent(before)}. That is within what chance explains, so the guard agreed.`;
+  if (after >= before) return `No loss was measured. ${right}; before the lesson it was ${percent(before)}.`;
+  return `${right}; before the lesson it was ${percent(before)}. That need not be a loss of more than ${percent(maxDrop)}, so the guard agreed.`;
 }
 
 function changes(classes) {

@@ -7,12 +7,15 @@ import { Inputs } from "./inputs.js";
 import { complain, toast } from "./toast.js";
 
 const AFTER = 120; // milliseconds of rest after a stroke
+const NEAREST = 6; // taught photos to compare with
 const AT_ONCE = 100; // photos in one request
 
 export class Try {
   constructor(session, teachNow) {
     this.session = session;
     this.teachNow = teachNow;
+    this.order = 0; // of the newest picture
+    this.addresses = []; // of the photos that are shown
     this.column = $("#answer-column");
     this.inputs = new Inputs("try", {
       changed: (pad) => this.#drawn(pad),
@@ -45,6 +48,7 @@ export class Try {
   }
 
   #wait() {
+    this.order += 1; // an answer that is on its way comes too late
     this.card = null;
     replace(this.column, emptyState("Show it something", `It knows ${plural(this.session.model.classes.length, "class", "classes")}. Draw one of them, or something else to see it say "unknown".`,
       icon("M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16z", "M9 10h.01M15 10h.01M9 15c1 1 5 1 6 0")));
@@ -62,7 +66,7 @@ export class Try {
     let last = performance.now();
     while (webcam.running) {
       try {
-        await this.#answer(webcam.picture(), { nearest: 0, rate: speed });
+        await this.#answer(webcam.picture(), { rate: speed ?? 0 });
       } catch (error) {
         complain(error);
         webcam.stop();
@@ -74,21 +78,28 @@ export class Try {
   }
 
   // What is drawn or filmed is before the person's eyes: nothing of it goes to the inbox.
-  async #answer(picture, { nearest = 6, rate = null } = {}) {
-    const order = this.order = (this.order ?? 0) + 1;
-    const { answers } = await this.session.api.predict([picture], { nearest, keep: false });
+  async #answer(picture, { rate = null } = {}) {
+    const order = ++this.order;
+    const { answers } = await this.session.api.predict([picture], { keep: false });
     if (order !== this.order) return; // a newer picture is on its way
     if (!this.card?.element.isConnected) {
       this.card = new AnswerCard(this.session, (name, picture) => this.#correct(name, picture));
       replace(this.column, this.card.element);
     }
     this.card.show(answers[0], picture, rate);
+    if (rate === null) await this.#explain(this.card, picture, () => order === this.order);
+  }
+
+  // The taught photos that a picture resembles come after its answer: a new version is read for them first.
+  async #explain(card, picture, wanted = () => true) {
+    const { answers } = await this.session.api.predict([picture], { nearest: NEAREST, keep: false });
+    if (wanted() && card === this.card) card.showNearest(answers[0].nearest);
   }
 
   async #correct(name, picture) {
     try {
-      const { added } = await this.session.draft.add(picture, name);
-      this.#noted([added[0]?.id].filter(Boolean), name);
+      await this.session.draft.add(picture, name);
+      this.#noted(name);
       return true;
     } catch (error) {
       complain(error);
@@ -96,7 +107,7 @@ export class Try {
     }
   }
 
-  #noted(ids, name) {
+  #noted(name) {
     const n = this.session.draft.photos.length;
     toast(`Noted as ${name}. ${plural(n, "photo waits", "photos wait")} for the next lesson.`, { action: "Teach now", run: () => this.teachNow() });
   }
@@ -109,6 +120,7 @@ export class Try {
       return;
     }
     const files = photos.map(({ file }) => file);
+    for (const url of this.addresses.splice(0)) URL.revokeObjectURL(url);
     this.card = null;
     this.inputs.pad.clear();
     this.inputs.tabs.choose("try-photos");
@@ -116,10 +128,10 @@ export class Try {
     try {
       const answers = [];
       for (let i = 0; i < files.length; i += AT_ONCE) {
-        const part = await this.session.api.predict(files.slice(i, i + AT_ONCE), { nearest: files.length === 1 ? 6 : 0, group: true });
-        answers.push(...part.answers.map((answer) => ({ ...answer, group: answer.group === null ? null : `${i}-${answer.group}` })));
+        const part = await this.session.api.predict(files.slice(i, i + AT_ONCE), { group: files.length > 1 });
+        answers.push(...part.answers.map((answer) => ({ ...answer, group: answer.group == null ? null : `${i}-${answer.group}` })));
       }
-      if (files.length === 1) this.#one(files[0], answers[0]);
+      if (files.length === 1) await this.#one(files[0], answers[0]);
       else this.#many(files, answers);
     } catch (error) {
       this.#wait();
@@ -127,15 +139,22 @@ export class Try {
     }
   }
 
-  #one(file, answer) {
+  #address(file) {
+    const url = URL.createObjectURL(file);
+    this.addresses.push(url);
+    return url;
+  }
+
+  async #one(file, answer) {
     this.card = new AnswerCard(this.session, (name, picture) => this.#correct(name, picture));
     this.card.show(answer, file);
-    replace(this.column, h("img", { class: "try-photo", src: URL.createObjectURL(file), alt: file.name }), this.card.element);
+    replace(this.column, h("img", { class: "try-photo", src: this.#address(file), alt: file.name }), this.card.element);
+    if (!answer.error) await this.#explain(this.card, file);
   }
 
   #many(files, answers) {
     const items = answers.map((answer, i) => ({
-      key: String(i), file: files[i], url: URL.createObjectURL(files[i]),
+      key: String(i), file: files[i], url: this.#address(files[i]),
       title: answer.error ? "cannot be read" : answer.label,
       group: answer.group,
       note: answer.error ?? (answer.known ? `${percent(answer.probability)} sure` : `perhaps ${answer.best}`),
@@ -153,7 +172,7 @@ export class Try {
   async #assign(chosen, name) {
     try {
       await this.session.draft.addMany(chosen.map(({ file }) => ({ file, className: name })));
-      this.#noted([], name);
+      this.#noted(name);
     } catch (error) {
       complain(error);
     }
