@@ -81,7 +81,7 @@ PARTS: dict[str, tuple[str, Change]] = {
     "a weight with infinity": ("inference_scores", setting("members", 0, "weight", to=lambda t: t / 0)),
     "a weight of another shape": ("inference_scores", setting("members", 1, "weight", to=lambda t: t.T)),
     "a weight that is null": ("inference_scores", setting("members", 0, "weight", to=None)),
-    "negative variances": ("inference_csf_0", setting("1.running_var", to=lambda t: -t - 1)),
+    "a bias with infinity": ("inference_csf_0", setting("0.bias", to=lambda t: (t.abs() + 1) / 0)),
     "a network without a layer": ("inference_csf_0", setting("0.weight", to="del")),
 }
 TRAINING: dict[str, tuple[str, Change]] = {

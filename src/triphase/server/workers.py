@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -70,6 +71,8 @@ def hang_up(process: Process) -> None:
 
 
 async def _spawn() -> Process:
+    # Threads that wait for each other sleep: by default they spin, on cores that answers need.
+    environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
     return await asyncio.create_subprocess_exec(
-        *COMMAND, stdin=PIPE, stdout=PIPE, limit=LINE, start_new_session=True
+        *COMMAND, stdin=PIPE, stdout=PIPE, limit=LINE, start_new_session=True, env=environment
     )
