@@ -181,4 +181,4 @@ def test_a_model_of_an_older_format_gets_one_sentence_from_every_command(origina
     for command in COMMANDS:
         answer = call(command, original, model)
         assert answer.status == 1 and len(answer.err.strip().splitlines()) == 1
-        assert "written by an older triphase (format 3, this one reads 4): teach a new model" in answer.err
+        assert f"written by an older triphase (format 3, this one reads {FORMAT}): teach a new model" in answer.err
