@@ -58,7 +58,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """All but LOCK, which says who held it last."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "LOCK"}
 
 
 def refused(answer: tuple[int, str, str], *parts: str) -> None:

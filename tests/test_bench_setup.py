@@ -38,3 +38,13 @@ def test_missing_weights_are_not_passed_over_in_silence(tmp_path: Path) -> None:
         assert _weights(BENCHMARKS["core50-41"], RunOptions(), tmp_path) is None
     assert _weights(BENCHMARKS["core50-41"], RunOptions(backbone="resnet18"), tmp_path) is None
     assert _weights(BENCHMARKS["cifar100-11"], RunOptions(), tmp_path) is None
+
+
+def test_another_engine_is_recorded_and_learns_the_same(tmp_path: Path) -> None:
+    options = {"per_class": 15, "epochs": 3, "experiences": 2}
+    torchs, onnxs = (
+        prepare(find("digits-5"), RunOptions(engine=engine, **options), Path()).run(tmp_path / engine)  # type: ignore[arg-type]
+        for engine in ("torch", "onnx")
+    )
+    assert "engine" not in torchs.settings and onnxs.settings["engine"].startswith("onnxruntime ")
+    assert abs(torchs.final_accuracy - onnxs.final_accuracy) < 0.05

@@ -12,7 +12,7 @@ from triphase.bench.run import Report
 
 
 def test_demo_as_one_document_with_a_page_that_needs_nothing_else(triphase: Call, tmp_path: Path) -> None:
-    answer = triphase("demo", "--epochs-scale", "0.1", "--out", "shown", "--json")
+    answer = triphase("demo", "--epochs-scale", "0.1", "--out", "shown", "--no-lessons", "--json")
     assert answer.status == 0 and answer.err == ""
     document = answer.document()
     assert list(document["learners"]) == ["tpc", "replay", "finetune", "joint"]
@@ -37,7 +37,7 @@ def test_demo_as_one_document_with_a_page_that_needs_nothing_else(triphase: Call
 
 
 def test_demo_prints_a_table_and_where_the_page_is(triphase: Call) -> None:
-    answer = triphase("demo", "--epochs-scale", "0.1", "--out", "shown")
+    answer = triphase("demo", "--epochs-scale", "0.1", "--out", "shown", "--no-lessons")
     assert answer.status == 0
     for word in ("TPC", "Replay", "Fine-tuning", "Joint training", "AMCA", "final accuracy"):
         assert word in answer.out

@@ -107,6 +107,14 @@ def test_models_are_made_and_chosen_on_the_page(visitor: Visitor, tmp_path: Path
         expect(page).to_have_title("Teach · birds · triphase")
 
 
+def test_a_model_that_cannot_be_read_says_why(visitor: Visitor, world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        (world.base / "CURRENT").write_text("{}", encoding="utf-8")
+        visitor.page.goto(served.page)
+        expect(visitor.page.locator("#offline")).to_contain_text("CURRENT")
+    visitor.errors.clear()  # the browser says in the console what the server answered
+
+
 def test_a_drawing_needs_no_mouse(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:

@@ -1,5 +1,7 @@
 """triphase demo: a classifier learns class after class, beside lower and upper bounds."""
 
+import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from triphase import state as files
+from triphase.app.demo import play
 from triphase.bench.demo import TITLE, demo_runs
 from triphase.bench.run.options import RunOptions
 from triphase.bench.run.results import Report
@@ -21,9 +24,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for report.html and accuracy.png.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     epochs_scale: Annotated[float, typer.Option(help="Shortens the training, 0.1 for a tenth.")] = 1.0,
+    lessons: Annotated[bool, typer.Option(help="Then teach drawings, as `triphase teach` does.")] = True,
     as_json: JSON = False,
 ) -> None:
-    """Learn handwritten digits, two new ones at a time: TPC against fine-tuning, replay and joint training."""
+    """See it learn: digits, two new ones at a time, beside lower and upper bounds; then lessons on drawings."""
     from triphase.bench.report.demo_page import rows, write_page  # matplotlib is slow to import
 
     reports: dict[str, Report] = {}
@@ -33,7 +37,9 @@ def demo(
             reports[learner] = setup.run(watch=view.watch)
     page = write_page(out, TITLE, "triphase demo", reports)
     if as_json:
-        print_json({"learners": {n: r.to_json() for n, r in reports.items()}, "report": str(page)})
+        scenes = [asdict(scene) for scene in play(_empty(out / "lessons"), seed)] if lessons else []
+        documents = {name: report.to_json() for name, report in reports.items()}
+        print_json({"learners": documents, "report": str(page), "lessons": scenes})
         return
     table = Table(title=TITLE, title_justify="left")
     table.add_column("learner")
@@ -43,3 +49,21 @@ def demo(
         table.add_row(row["learner"], percent(row["amca"]), percent(row["final"]), f"{row['seconds']:.1f} s")
     Console().print(table)
     say(f"The curves are in {page}")
+    if lessons:
+        say("")
+        say("Now a model of its own, taught with drawings:")
+        _show_lessons(_empty(out / "lessons"), seed)
+
+
+def _show_lessons(folder: Path, seed: int) -> None:
+    """Each command as a person would type it, and what came of it."""
+    for scene in play(folder, seed):
+        say(f"  $ {scene.command}")
+        say(f"    {scene.result}")
+
+
+def _empty(folder: Path) -> Path:
+    """A folder in which nothing is left of a demonstration before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    files.make_directory(folder)
+    return folder

@@ -124,7 +124,7 @@ def _shared_latents(
     folder, stopwatch = context.latents_folder, context.stopwatch
     if folder is None or len(images) == 0:
         return encode(model, len(images), read, views, dtype, context=context)
-    path = folder / f"{_digest(model, images, read, views, dtype)}.safetensors"
+    path = folder / f"{_digest(model, images, read, views, dtype, engine_of(context, model.llf))}.safetensors"
     try:
         found = files.load(path)
         z = context.budget.allocate(tuple(found["z"].shape), dtype).copy_(found["z"])
@@ -148,13 +148,13 @@ def _publish(path: Path, latents: files.State) -> None:
     os.replace(own, path)
 
 
-def _digest(model: SplitClassifier, images: Images, read: Read, views: int, dtype: torch.dtype) -> str:
-    """A checksum of what latents depend on: llf, the images and their size, views, precision.
+def _digest(model: SplitClassifier, images: Images, read: Read, views: int, dtype: torch.dtype, engine: str) -> str:
+    """A checksum of what latents depend on: llf, the images and their size, views, precision, engine.
 
     Ids stand for images: positions (CIFAR-100, digits), hashes of paths (CORe50, ImageNet) or of content (photos).
     The pixels of two images stand for the size.
     """
-    digest = hashlib.sha256(f"{views} {dtype} {torch.__version__} {model.llf}".encode())
+    digest = hashlib.sha256(f"{views} {dtype} {torch.__version__} {engine} {model.llf}".encode())
     probe = read(torch.arange(min(2, len(images))))
     for tensor in (*model.llf.state_dict().values(), images.ids, probe):
         digest.update(f"{tuple(tensor.shape)}".encode() + tensor.detach().cpu().contiguous().numpy().tobytes())

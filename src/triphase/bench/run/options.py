@@ -136,6 +136,9 @@ class RunOptions:
     )
     bfloat16: bool = _option(False, "Compute csf in bfloat16.", recorded_as=("bfloat16",), compared="equal")
     compiled: bool = _option(False, "Compile csf with torch.compile.", flag="--compile", recorded_as=("compiled",))
+    engine: Literal["torch", "onnx"] = _option(
+        "torch", "What runs frozen blocks: torch, or ONNX Runtime.", recorded_as=("engine",), compared="equal"
+    )
     per_class: int | None = _option(
         None,
         "Use only so many training images a class.",

@@ -27,6 +27,7 @@ from triphase.errors import BadData, TriphaseWarning
 from triphase.learners import ChecksRecipe, Learner
 from triphase.maths.sampling import evenly_spaced
 from triphase.models import SplitClassifier, build, lacks_statistics, rebuild_batchnorm
+from triphase.models.engine import engine_of
 
 CALIBRATION_IMAGES = 256
 
@@ -59,12 +60,16 @@ class Setup:
 
 def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Context | None = None) -> Setup:
     """Load the data and build model and learner, as the benchmark says unless an option says otherwise."""
+    context = Context() if context is None else context
+    context.engine = options.engine
     source = make_stream(benchmark, options, data)
     memory = _memory(benchmark, options)
     first, rest = recipes(benchmark, options, source, 0 if memory is None else memory.capacity or 0)
     weights = _weights(benchmark, options, data)
     model = _model(benchmark, options, source, weights)  # calibrated on E_1, for joint training too
     settings, before = _settings(benchmark, options, weights), None
+    if options.engine != "torch":
+        settings["engine"] = engine_of(context, model.llf)
     if options.first_from is not None:
         expected = expected_settings(benchmark, options, source, first, settings)
         before = load_first(model, options.first_from, expected)

@@ -34,8 +34,9 @@ CHANGES = problems(409, 422, 507)
 async def list_models(models: AnyModel) -> Models:
     """All models that are served."""
     found = []
+    passed_over = () if models.folder is None else (TriphaseError,)
     for name in models.names():
-        with suppress(TriphaseError):  # one that another server has, or that is damaged, hides no other
+        with suppress(*passed_over):  # of several, one that another server has, or that is damaged, hides no other
             found.append((await models.get(name)).summary())
     return Models(models=found, can_add=models.folder is not None)
 

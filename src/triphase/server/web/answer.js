@@ -30,7 +30,7 @@ export class AnswerCard {
       return;
     }
     const { known, label, best, probability, top } = answer;
-    if (known) this.#head(label, probability >= 0.6 ? `${percent(probability)} sure` : `Only ${percent(probability)} sure, so it is a guess`);
+    if (known) this.#head(label, `${probability < 0.5 ? "only " : ""}${percent(probability)} sure`);
     else this.#head("unknown", `It looks like nothing it was taught. Closest is ${best}.`);
     this.element.classList.toggle("unsure", !known);
     this.ask.textContent = known ? "No, it is" : "What is it?";

@@ -3,6 +3,7 @@
 import { confusionMatrix, reliabilityChart } from "./charts.js";
 import { dialog, h, percent, plural, replace } from "./dom.js";
 import { heading } from "./heading.js";
+import { move } from "./suspects.js";
 
 const SHOWN = 20; // classes in the matrix: those that are confused most
 
@@ -40,14 +41,18 @@ function mostConfused(matrix) {
   return order.sort((a, b) => a - b);
 }
 
-function open(session, report, label, answer, n) {
+async function open(session, report, label, answer, n) {
   const found = report.confusions.find((pair) => pair.label === label && pair.taken_for === answer);
   const pictures = (found?.photos ?? []).map((id) => session.api.thumbnail(id));
   const sentence = label === answer
     ? `${plural(n, "held-out photo")} of ${label} recognised.`
-    : `${plural(n, "held-out photo")} of ${label} answered as ${answer}. More photos of both, above all of what they have in common, help most.`;
-  dialog(label === answer ? label : `${label} taken for ${answer}`, [
+    : `${plural(n, "held-out photo")} of ${label} answered as ${answer}. If their label is right, more photos of both help most; if they do show ${answer}, move them.`;
+  const chosen = await dialog(label === answer ? label : `${label} taken for ${answer}`, [
     h("p", {}, sentence),
     pictures.length > 0 && h("div", { class: "thumbs" }, pictures.map((url) => h("span", { class: "thumb" }, h("img", { src: url, alt: `Held-out photo of ${label}`, onerror: (event) => event.target.replaceWith(h("span", { class: "no-picture" }, "no picture kept")) })))),
-  ], [{ value: "", text: "Close", kind: "primary", focus: true }]);
+  ], [
+    ...(found ? [{ value: "move", text: `They show ${answer}: move them` }] : []),
+    { value: "", text: "Close", kind: "primary", focus: true },
+  ]);
+  if (chosen === "move") await move(session, found.photos.map((key) => ({ key })), answer);
 }

@@ -50,7 +50,7 @@ function table(plan, session) {
 
 function remarks(plan, doubt) {
   const few = Object.entries(plan.learn).filter(([name, n]) => n < 5 && plan.new_classes.includes(name)).map(([name]) => name);
-  const sentences = [...plan.notes, ...plan.skipped];
+  const sentences = [...plan.notes.filter((note) => !doubt?.includes(note)), ...plan.skipped];
   if (few.length) sentences.push(`${list(few)}: fewer than five photos. It will work, but not as well.`);
   return h("div", { class: "stack" },
     doubt && h("p", { class: "banner warn" }, h("span", {}, h("strong", {}, "Is that meant? "), doubt)),
