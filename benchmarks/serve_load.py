@@ -5,7 +5,7 @@
 A server is started with a model that was taught generated photos. First one client asks, taking turns with a
 `Predictor` in this process: the ratio is what HTTP costs. Processor time says more than the clock where other work
 runs. Then all clients ask without pause, for half of the minutes alone, and for half of them while lessons run one
-after the other. Whatever is not an answer with status 200 is an error. Memory is what the server itself holds (RSS),
+after the other. Whatever is not an answer with status 200 is an error. Memory is what the server holds (RSS),
 read every second: its median over the first and over the last fifth of the time tells whether it grows.
 """
 
