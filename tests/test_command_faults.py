@@ -1,7 +1,7 @@
 """Commands that are killed at any operation on the disk: the old model or the new one is there, and no orphans.
 
 Run as a script, this file kills every command again and again (see `faults.die_everywhere`): the slow tests at each
-operation, the others at every seventh. tests/test_store_faults.py always dies at each operation of the store.
+operation, the others at every twentieth. tests/test_store_faults.py always dies at each operation of the store.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def arguments(command: str, model: Path, photos: Path) -> list[str]:
 
 
 @pytest.fixture(
-    scope="module", params=[7, pytest.param(1, marks=pytest.mark.slow)], ids=["every seventh", "every one"]
+    scope="module", params=[20, pytest.param(1, marks=pytest.mark.slow)], ids=["every twentieth", "every one"]
 )
 def graves(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models whose writers were killed: folder/command/n, and folder/command/before."""

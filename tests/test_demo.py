@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from triphase.app.demo import play
 
 
+@pytest.mark.slow
 def test_the_lessons_show_what_they_promise(tmp_path: Path) -> None:
     scenes = list(play(tmp_path / "lessons"))
     results = [scene.result for scene in scenes]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -16,6 +18,14 @@ from triphase.app import manage
 from triphase.errors import BadData
 from triphase.server.answering import Answering, Upload
 from triphase.server.options import ServeOptions
+
+Result = TypeVar("Result")
+
+
+def run_apart(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """In a thread of its own: tests of the page leave an event loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 @pytest.fixture
@@ -67,13 +77,13 @@ def test_a_version_that_cannot_be_read_leaves_the_one_before(world: World, answe
         await asyncio.sleep(0)
         assert (await answering.answer([photo]))[0] == 1
 
-    asyncio.run(scenario())
+    run_apart(scenario())
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     answering = Answering(tmp_path / "none", ThreadPoolExecutor(1), max_pixels=10_000)
     with pytest.raises(BadData, match="holds no model"):
-        asyncio.run(answering.answer([]))
+        run_apart(answering.answer([]))
 
 
 def test_many_photos_are_answered_in_order(world: World, answering: Answering) -> None:
@@ -81,7 +91,7 @@ def test_many_photos_are_answered_in_order(world: World, answering: Answering) -
     broken = Upload("broken.jpg", b"nonsense")
     uploads = [upload(file) for file in files]
     uploads.insert(5, broken)
-    _, said = asyncio.run(answering.answer(uploads, top=2, features=True))
+    _, said = run_apart(answering.answer(uploads, top=2, features=True))
     assert [one.answer.name for one in said] == [one.name for one in uploads]
     assert said[5].features is None and "broken.jpg cannot be read" in (said[5].answer.error or "")
     expected = done("predict", world.base, *files, "--json").document()["answers"]
