@@ -32,7 +32,7 @@ from triphase.app.store.versions import Store
 from triphase.app.teach import teach
 from triphase.errors import BadData, Busy, InvalidValue, Mismatch, TriphaseError, TriphaseWarning
 
-SMALL: dict[str, Any] = {"image_size": 32, "memory": 60}
+SMALL: dict[str, Any] = {"backbone": "small_cnn", "image_size": 32, "memory": 60}
 
 
 def pictures(classes: list[int], n: int = 12, side: int = 32, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -269,7 +269,7 @@ def test_fit_starts_anew() -> None:
     ],
 )
 def test_memory_in_bytes_is_kept(classes: int, kilobytes: int, options: dict[str, Any]) -> None:
-    classifier = ContinualClassifier(**(SMALL | options | {"memory": f"{kilobytes}KB"}))
+    classifier = ContinualClassifier(**(SMALL | {"image_size": 16} | options | {"memory": f"{kilobytes}KB"}))
     for first in (0, classes // 2):
         classifier.partial_fit(*pictures(list(range(first, classes)), n=8, seed=first))
         held = classifier.model_.describe()["memory"]
