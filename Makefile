@@ -13,7 +13,7 @@ app: $(STAMP)
 	$(BIN)/triphase serve $(or $(MODEL),my-model)
 
 test: check tests/page/node_modules
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/pytest -n 3 --dist loadfile -m "not slow"
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow

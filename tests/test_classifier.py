@@ -317,6 +317,7 @@ NOT_FOR_PICTURES = {
 }
 
 
+@pytest.mark.slow
 def test_scikit_learn_s_checks_pass_where_they_make_sense_for_pictures() -> None:
     small = OnRows(backbone="small_cnn", image_size=16, memory=60)
     results = check_estimator(small, expected_failed_checks=NOT_FOR_PICTURES, on_fail=None, on_skip=None)

@@ -32,6 +32,7 @@ LEARNERS = {
     "replay": ["--learner", "replay"],
     "finetune": ["--learner", "finetune"],
 }
+QUICKLY_KILLED = ("replay",)  # beside TPC; the others only in the slow suite
 SAVES = 23  # in an experience of TPC: 9 steps of Phase I, 9 of II, 4 of III, and its end
 PHASES = {"I": 5, "II": 14, "III": 20}  # a save in the middle of each phase
 
@@ -235,7 +236,10 @@ def test_killed_inside_a_background_save_it_ends_the_same(
     assert_same_end(out, reference)
 
 
-@pytest.mark.parametrize("name", [name for name in LEARNERS if name != "tpc"])
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICKLY_KILLED else pytest.param(n, marks=pytest.mark.slow) for n in LEARNERS if n != "tpc"],
+)
 def test_every_learner_survives_kills(
     name: str, nursery: Nursery, uninterrupted: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from triphase.app.quantization import _store_in_half_
 from triphase.errors import BadData
 
 
+@pytest.mark.slow
 def test_8_bit_integers_are_smaller_and_say_what_they_lose(lite0_model: Path, tmp_path: Path) -> None:
     done_ = export(lite0_model, tmp_path / "model.onnx", photos=lite0_model.with_name("test"), quantize=True)
     loss = done_.quantization

@@ -155,6 +155,7 @@ def test_changes_are_refused_while_a_lesson_runs_and_answers_are_not(long: Path,
         served.post(f"/lessons/{number}/stop")
 
 
+@pytest.mark.slow
 def test_a_lesson_that_was_running_goes_on_after_the_server_ended(
     long: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +286,7 @@ def test_a_lesson_that_was_published_when_the_server_was_killed_is_done(world: W
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
+@pytest.mark.slow
 def test_a_process_that_dies_fails_its_lesson_which_goes_on(long: Path, tmp_path: Path) -> None:
     with serving(ServeOptions(tmp_path / "m")) as served:
         served.draft(long)

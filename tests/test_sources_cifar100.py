@@ -248,6 +248,7 @@ def real_cifar100(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @needs_cifar100
+@pytest.mark.slow
 def test_the_real_cifar100_is_complete(real_cifar100: Path) -> None:
     train, test, names = cifar100(real_cifar100)
     assert (len(train), len(test), len(set(names))) == (50_000, 10_000, 100)
