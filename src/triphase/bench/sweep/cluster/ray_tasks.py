@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -248,14 +249,14 @@ def _sweep_id(out: Path) -> str:
 
 def _connect(address: str) -> tuple[Any, str]:
     """Ray, connected to a cluster, and the place at which it answers."""
-    try:
-        import ray
-    except ImportError as error:
-        raise InvalidValue("--on ray needs Ray: pip install 'triphase[cluster]'.") from error
-    place = address.removeprefix("ray://") if address != "ray" else os.environ.get("RAY_ADDRESS", "auto")
+    if find_spec("ray") is None:
+        raise InvalidValue("--on ray needs Ray: pip install 'triphase[cluster]'.")
+    place = os.environ.get("RAY_ADDRESS", "auto") if address == "ray" else address
     place = place.removeprefix("ray://")
-    if ":" in place and not _answers(place):
+    if ":" in place and not _answers(place):  # Ray itself would try for minutes
         raise Unreachable(f"No Ray cluster answers at {place}; check the address, and that it runs: `ray status`.")
+    import ray
+
     try:
         where = address if address != "ray" else "auto"
         ray.init(address=where, log_to_driver=False, logging_level="ERROR")
