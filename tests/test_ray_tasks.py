@@ -137,8 +137,8 @@ def test_data_are_shipped_when_a_node_lacks_them(ray: FakeRay, tmp_path: Path) -
             {"versions": {"triphase": "9.9"}},
             "has triphase .*, and the sweep was begun with 9.9: .* Install the same on all nodes",
         ),
-        ({"storage": "memory://elsewhere"}, "does not see what this computer wrote to .*; give --storage"),
-        ({"storage": "/proc/nowhere"}, "does not see what this computer wrote to .*; give --storage"),
+        ({"storage": "memory://elsewhere"}, "does not see what this computer wrote to .* give --storage"),
+        ({"storage": "/proc/nowhere"}, "does not see what this computer wrote to .* give --storage"),
     ],
     ids=["versions", "another storage", "a folder that is not shared"],
 )

@@ -12,6 +12,7 @@ import typer
 
 from triphase.bench.sweep.backend import BackEnd
 from triphase.bench.sweep.processes import LocalProcesses
+from triphase.cli.device import Device, device_word
 from triphase.cli.run_options import Command, LatentBudget
 from triphase.errors import InvalidValue
 
@@ -26,6 +27,7 @@ class Place:
     on: Annotated[str, typer.Option(help="local, ray (the cluster of this computer) or ray://HOST:PORT.")] = "local"
     workers: Annotated[int, typer.Option(min=1, help="Runs at the same time; threads are divided.")] = 1
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of each run.")] = None
+    device: Device = None
     latent_budget: LatentBudget = None
     cpus: Annotated[float, typer.Option(min=0.1, help="With ray: CPUs of each run.")] = 1.0
     gpus: Annotated[float, typer.Option(min=0, help="With ray: GPUs of each run.")] = 0.0
@@ -52,13 +54,16 @@ class Place:
         """What executes the runs of a sweep."""
         limits = {"threads": self.threads, "latent_budget": self.latent_budget}
         if self.on == "local":
-            return LocalProcesses(out, data, workers=self.workers, **limits)
+            return LocalProcesses(out, data, workers=self.workers, device=device_word(self.device), **limits)
         from triphase.bench.sweep.cluster.ray_tasks import RayTasks, Resources
         from triphase.bench.sweep.cluster.storage import as_url
 
         storage = as_url(self.storage or str(out / "storage"))
         resources = Resources(self.cpus, self.gpus, self.memory_gb)
-        return RayTasks(self.on, out, data, storage, resources=resources, save_every=self.save_every, **limits)
+        device = self.device or ("cuda" if self.gpus else "cpu")  # what is on this computer does not matter
+        return RayTasks(
+            self.on, out, data, storage, resources=resources, device=device, save_every=self.save_every, **limits
+        )
 
 
 def place_options(command: Command) -> Command:

@@ -66,11 +66,17 @@ def how_it_ended(directory: Path, status: int | None, stderr: str, seconds: floa
 
 
 def shared_arguments(
-    latents: Path, data: Path, *, workers: int, threads: int | None = None, latent_budget: int | None = None
+    latents: Path,
+    data: Path,
+    *,
+    workers: int,
+    threads: int | None = None,
+    latent_budget: int | None = None,
+    device: str = "cpu",
 ) -> list[str]:
-    """Arguments of every run: the data, the latents that runs share, and its part of the threads and of the RAM."""
+    """Arguments of every run: data, device, the latents that runs share, and its part of threads and RAM."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = threads or max(1, cores // workers)
     budget = (Budget().limit >> 20) // workers if latent_budget is None else latent_budget
-    shared = ["--latent-cache", str(latents)]
-    return ["--data", str(data), "--threads", str(threads), "--latent-budget", str(budget), *shared]
+    shared = ["--data", str(data), "--device", device, "--latent-cache", str(latents)]
+    return [*shared, "--threads", str(threads), "--latent-budget", str(budget)]

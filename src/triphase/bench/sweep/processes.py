@@ -31,11 +31,12 @@ class LocalProcesses:
         workers: int = 1,
         threads: int | None = None,
         latent_budget: int | None = None,
+        device: str = "cpu",
     ) -> None:
         self.slots = workers
         self._latents = out / LATENTS
         self._arguments = shared_arguments(
-            self._latents, data, workers=workers, threads=threads, latent_budget=latent_budget
+            self._latents, data, workers=workers, threads=threads, latent_budget=latent_budget, device=device
         )
         self._processes: dict[Job, _Process] = {}
 

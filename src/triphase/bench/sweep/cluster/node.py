@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,7 @@ def scratch_folder() -> Path:
 
 def _execute(task: dict[str, Any]) -> Ended | None:
     storage, sweep, scratch = Storage(task["storage"]), task["sweep"], scratch_folder()
-    if not storage.exists(f"{sweep}/{MARK}"):
-        raise Unreachable(
-            f"Node {platform.node()} of the cluster does not see what this computer wrote to {storage.url}; give "
-            "--storage, a folder that all nodes share or a URL such as s3://bucket/prefix."
-        )
+    _check_mark(storage, sweep)
     folders: dict[str, Path] = {}
     for name in ("data", "weights"):
         if task[name] is not None:
@@ -77,7 +74,8 @@ def _execute(task: dict[str, Any]) -> Ended | None:
         directory.mkdir(parents=True)
         restore(storage, f"{sweep}/{task['run']}", directory)
         words = _arguments(task, directory, first, folders, scratch / sweep / LATENTS)
-        return _run(words, directory, RunCopy(storage, f"{sweep}/{task['run']}", task["attempt"]), task)
+        copy = RunCopy(storage, f"{sweep}/{task['run']}", task["attempt"])
+        return _run(words, directory, copy, storage, task)
     finally:
         shutil.rmtree(places, ignore_errors=True)
 
@@ -92,24 +90,29 @@ def _arguments(
     if "weights" in folders:
         words += ["--weights", str(folders["weights"] / task["weights"]["names"][0])]
     data = folders.get("data", Path("data"))
-    limits = {"threads": task["threads"], "latent_budget": task["latent_budget"]}
+    limits = {"threads": task["threads"], "latent_budget": task["latent_budget"], "device": task["device"]}
     return [*words, *shared_arguments(latents, data, workers=workers, **limits), "--json"]
 
 
-def _run(words: list[str], directory: Path, copy: RunCopy, task: dict[str, Any]) -> Ended:
+def _run(words: list[str], directory: Path, copy: RunCopy, storage: Storage, task: dict[str, Any]) -> Ended:
     """Run in a process, saving copies now and then and at the end, whatever the end is."""
+
+    def save() -> None:
+        _check_mark(storage, task["sweep"])
+        copy.save(directory, share_done(directory, task["experiences"]))
+
     begin = time.monotonic()
-    copy.save(directory, share_done(directory, task["experiences"]))
+    save()
     copy.remove_others()
     # The same triphase as here, also where it was found by a path that only this process has.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(_paths())}
+    paths = filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")])
     with tempfile.TemporaryFile(prefix="triphase-cluster-") as stderr:
         popen = subprocess.Popen(
             [*CHILD, str(os.getpid()), *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
-            env=environment,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         )
         try:
             while popen.poll() is None:
@@ -117,26 +120,31 @@ def _run(words: list[str], directory: Path, copy: RunCopy, task: dict[str, Any])
                     popen.wait(task["save_every"])
                 if popen.poll() is None:
                     with suppress(Unreachable):  # it may be back at the next time
-                        copy.save(directory, share_done(directory, task["experiences"]))
+                        save()
         finally:
             popen.terminate()
             popen.wait()
-            _save_at_last(copy, directory, task["experiences"])
+            _patiently(save)
         stderr.seek(0)
         text = stderr.read().decode(errors="replace")
     return how_it_ended(directory, popen.returncode, text, time.monotonic() - begin)
 
 
-def _paths() -> list[str]:
-    return [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+def _check_mark(storage: Storage, sweep: str) -> None:
+    """Refuse a storage that is not the sweep's, such as the empty folder where a shared one is not mounted."""
+    if not storage.exists(f"{sweep}/{MARK}"):
+        raise Unreachable(
+            f"Node {platform.node()} of the cluster does not see what this computer wrote to {storage.url}; bring "
+            "it back, or give --storage, a folder that all nodes share or a URL such as s3://bucket/prefix."
+        )
 
 
-def _save_at_last(copy: RunCopy, directory: Path, n_experiences: int) -> None:
+def _patiently(save: Callable[[], None]) -> None:
     """Save the copy that counts; a storage that is away gets some time to come back."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            return copy.save(directory, share_done(directory, n_experiences))
+            return save()
         except Unreachable:
             if time.monotonic() > deadline:
                 raise

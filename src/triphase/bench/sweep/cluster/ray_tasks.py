@@ -69,6 +69,7 @@ class RayTasks:
         resources: Resources | None = None,
         threads: int | None = None,
         latent_budget: int | None = None,
+        device: str = "cpu",
         save_every: float = 60.0,
     ) -> None:
         """`address` is "ray" for the cluster of this computer, or Ray's own ray://HOST:PORT."""
@@ -86,6 +87,7 @@ class RayTasks:
             "cpus": self._resources.cpus,
             "threads": threads or max(1, int(self._resources.cpus)),
             "latent_budget": latent_budget,
+            "device": device,
             "save_every": save_every,
         }
         self._tasks: dict[Any, _Task] = {}
