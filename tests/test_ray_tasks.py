@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,12 +39,11 @@ class FakeRay:
         self.is_connected = True
 
     def remote(self, function: Callable[[str], str]) -> Any:
-        def call(text: str) -> SimpleNamespace:
+        def call(text: str) -> _Reference:
             message = json.loads(text)
             self.messages.append(message)
             lost = self.lose(message)
-            answer = lost or function(json.dumps(message | self.change))
-            return _Reference(answer=answer)
+            return _Reference(lost or function(json.dumps(message | self.change)))
 
         def options(**asked: Any) -> SimpleNamespace:
             self.asked = asked
@@ -69,8 +69,9 @@ class FakeRay:
         self.is_connected = False
 
 
-class _Reference(SimpleNamespace):
-    __hash__ = object.__hash__
+@dataclass(eq=False)
+class _Reference:
+    answer: str | Exception
 
 
 @pytest.fixture
