@@ -1,42 +1,41 @@
 """Many clients that ask a server at once, with and without lessons, and what HTTP costs on top of one answer.
 
-    python benchmarks/serve_load.py [--clients 50] [--minutes 10] [--rounds 200] [--json FILE]
+    python benchmarks/serve_load.py [--clients 50] [--minutes 10] [--rounds 500] [--out FILE]
 
-A server is started with a model that was taught generated photos. First one client asks, taking turns with a
-`Predictor` in this process: the ratio is what HTTP costs. Processor time says more than the clock where other work
-runs. Then all clients ask without pause, for half of the minutes alone, and for half of them while lessons run one
-after the other. Whatever is not an answer with status 200 is an error. Memory is what the server holds (RSS),
-read every second: its median over the first and over the last fifth of the time tells whether it grows.
+A server is started with a model that was taught generated photos. First one client asks on one connection, taking
+turns with a `Predictor` in this process: the ratio is what HTTP costs. Processor time says more than the clock
+where other work runs. Then it asks once more, and a lesson begins in the middle. Then all clients ask without
+pause, for half of the minutes alone, and for half of them while lessons run one after the other. Whatever is not
+an answer with status 200 is an error. Memory is what the server holds (RSS), read every second: its median over
+the first and over the last fifth of the time tells whether it grows.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
-import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from generated_photos import draw, make_photos
+from http_client import MULTIPART, TOKEN, Client, multipart
 
 from triphase.app.predictor import Predictor
 from triphase.app.teach import teach
 
-TOKEN = "only-for-this-benchmark"
-PATH = "/api/v1/models/model"
-BOUNDARY = "photos"
+TITLE = "# A server under load"
 
 
 @dataclass(frozen=True)
@@ -52,40 +51,6 @@ class Load:
     lessons: int
     memory_first_mb: float
     memory_last_mb: float
-
-
-class Client:
-    """One connection that is kept open."""
-
-    def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-
-    def ask(self, method: str, path: str, body: bytes, media_type: str) -> tuple[int, Any]:
-        """The status and the document of an answer."""
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media_type}
-        self._connection.request(method, PATH + path, body, headers)
-        answer = self._connection.getresponse()
-        return answer.status, json.loads(answer.read() or b"null")
-
-    def post(self, path: str, document: object) -> Any:
-        """What the server answers to a document; anything but success ends the benchmark."""
-        status, answer = self.ask("POST", path, json.dumps(document).encode(), "application/json")
-        if status >= 300:
-            raise SystemExit(f"{path}: {answer}")
-        return answer
-
-    def predict(self, body: bytes) -> tuple[int, Any]:
-        """The answer about the photo of a body."""
-        return self.ask("POST", "/predict", body, f"multipart/form-data; boundary={BOUNDARY}")
-
-
-def multipart(photos: Sequence[tuple[str, bytes]]) -> bytes:
-    """Photos as the body of a request."""
-    parts = [
-        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode() + photo
-        for name, photo in photos
-    ]
-    return b"\r\n".join([*parts, f"--{BOUNDARY}--\r\n".encode()])
 
 
 @dataclass(frozen=True)
@@ -105,7 +70,7 @@ def in_turns(rounds: int, server: int, port: int, model: Path, photo: Path) -> O
     over_http, in_process, own = [], [], 0.0
     before = processor_seconds(server)
     for _ in range(rounds):
-        over_http.append(milliseconds(lambda: client.predict(body)))
+        over_http.append(milliseconds(lambda: client.answer(body)))
         begun = time.process_time()
         in_process.append(milliseconds(lambda: predictor.answer_files([photo])))
         own += time.process_time() - begun
@@ -113,6 +78,20 @@ def in_turns(rounds: int, server: int, port: int, model: Path, photo: Path) -> O
     return OneAnswer(
         statistics.median(over_http), statistics.median(in_process), 1000 * used / rounds, 1000 * own / rounds
     )
+
+
+def with_lesson(rounds: int, port: int, photo: Path) -> tuple[float, float]:
+    """Median and worst milliseconds of one client's answers, of which the second half come during a lesson."""
+    client, body, taken = Client(port), multipart([(photo.name, photo.read_bytes())]), list[float]()
+    upload(client, 0)
+    number = None
+    for turn in range(rounds):
+        if turn == rounds // 2:
+            number = client.post("/lessons", {"draft": "load", "force": True})["id"]
+        taken.append(milliseconds(lambda: client.answer(body)))
+    while client.ask("GET", f"/lessons/{number}", b"", "text/plain")[1]["state"] == "running":
+        time.sleep(0.5)
+    return statistics.median(taken), max(taken)
 
 
 def processor_seconds(process: int) -> float:
@@ -178,18 +157,21 @@ def keep_teaching(end: float, port: int) -> int:
     """Teach one lesson of ten new photos of three classes after the other; how many were done."""
     client, done = Client(port), 0
     while time.perf_counter() < end:
-        for name in ("apple", "brick", "cloth"):
-            photos = [(f"{name}/{i}.png", png(name, 100_000 + 10 * done + i)) for i in range(10)]
-            status, answer = client.ask(
-                "POST", "/drafts/load/photos", multipart(photos), f"multipart/form-data; boundary={BOUNDARY}"
-            )
-            if status != 200:
-                raise SystemExit(f"Photos were not taken: {answer}")
+        upload(client, done + 1)
         number = client.post("/lessons", {"draft": "load", "force": True})["id"]
         while client.ask("GET", f"/lessons/{number}", b"", "text/plain")[1]["state"] == "running":
             time.sleep(0.5)
         done += 1
     return done
+
+
+def upload(client: Client, lesson: int) -> None:
+    """Put ten new photos of three classes into the draft of a lesson."""
+    for name in ("apple", "brick", "cloth"):
+        photos = [(f"{name}/{i}.png", png(name, 100_000 + 10 * lesson + i)) for i in range(10)]
+        status, answer = client.ask("POST", "/drafts/load/photos", multipart(photos), MULTIPART)
+        if status != 200:
+            raise SystemExit(f"Photos were not taken: {answer}")
 
 
 def png(name: str, number: int) -> bytes:
@@ -209,12 +191,12 @@ def resident_mb(process: int) -> float:
 
 
 def main() -> None:
-    """Start a server, ask it in all these ways, and print a table."""
+    """Start a server, ask it in all these ways, and write what it did."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/serve_load.md"))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -227,40 +209,53 @@ def main() -> None:
             assert server.stdout is not None
             port = int(server.stdout.readline().split("?")[0].rstrip("/").rpartition(":")[2])
             try:
-                result = measure(arguments, server.pid, port, place)
+                lines = [TITLE, "", *measure(arguments, server.pid, port, place)]
             finally:
                 server.terminate()
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    arguments.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def measure(arguments: argparse.Namespace, server: int, port: int, place: Path) -> dict[str, Any]:
-    """All figures, printed as they come."""
+def measure(arguments: argparse.Namespace, server: int, port: int, place: Path) -> Iterator[str]:
+    """The lines of the report, printed as they come."""
     photos = sorted((place / "photos" / "jpeg2").rglob("*.jpg"))
     bodies = [multipart([(photo.name, photo.read_bytes())]) for photo in photos]
-    while Client(port).predict(bodies[0])[0] != 200:
-        time.sleep(0.1)
-    one_answer = in_turns(arguments.rounds, server, port, place / "model", photos[0])
-    print(f"{os.cpu_count()} cores. One warm answer over HTTP and in process, in milliseconds:\n")
-    for kind, http_ms, own_ms in (
-        ("by the clock", one_answer.over_http, one_answer.in_process),
-        ("processor time", one_answer.over_http_cpu, one_answer.in_process_cpu),
+    Client(port).answer(bodies[0])
+    for line in (
+        *one_client(arguments, server, port, place / "model", photos[0]),
+        *all_clients(arguments, server, port, bodies),
     ):
-        print(f"- {kind}: {http_ms:.1f} and {own_ms:.1f}, ratio {http_ms / own_ms:.2f}")
+        print(line, flush=True)
+        yield line
+
+
+def one_client(arguments: argparse.Namespace, server: int, port: int, model: Path, photo: Path) -> Iterator[str]:
+    """What one client sees."""
+    options = f"--clients {arguments.clients} --minutes {arguments.minutes:g} --rounds {arguments.rounds}"
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    yield f"`python benchmarks/serve_load.py {options}` on {machine}."
+    one = in_turns(arguments.rounds, server, port, model, photo)
+    yield f"\nOne warm answer over HTTP and by a `Predictor` in process, taking turns {arguments.rounds} times:\n"
+    yield "| milliseconds | over HTTP | in process | ratio |\n|---|---|---|---|"
+    for kind, http_ms, own_ms in (
+        ("by the clock, median", one.over_http, one.in_process),
+        ("processor time, mean", one.over_http_cpu, one.in_process_cpu),
+    ):
+        yield f"| {kind} | {http_ms:.1f} | {own_ms:.1f} | {http_ms / own_ms:.2f} |"
+    median, worst = with_lesson(arguments.rounds, port, photo)
+    yield f"\nOne connection, a lesson beginning in the middle: median {median:.1f} ms, worst {worst:.0f} ms."
+
+
+def all_clients(arguments: argparse.Namespace, server: int, port: int, bodies: Sequence[bytes]) -> Iterator[str]:
+    """What all clients see, without and with lessons."""
     columns = ("answers", "errors", "per second", "p50", "p99", "worst", "lessons", "memory, first and last fifth")
-    print(f"\n| {arguments.clients} clients | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}", flush=True)
-    seconds = 60 * arguments.minutes / 2
-    found: dict[str, Any] = {"one answer": asdict(one_answer)}
+    yield f"\n| {arguments.clients} clients | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}"
     for name, lessons in (("no lesson", False), ("lessons running", True)):
-        one = load(seconds, arguments.clients, server, port, bodies, lessons=lessons)
-        found[name] = asdict(one)
-        print(
+        one = load(30 * arguments.minutes, arguments.clients, server, port, bodies, lessons=lessons)
+        yield (
             f"| {name} | {one.answers:,} | {one.errors} | {one.per_second:.1f} | {one.p50_ms:.0f} ms | "
             f"{one.p99_ms:.0f} ms | {one.worst_ms:.0f} ms | {one.lessons} | {one.memory_first_mb:.0f}, "
-            f"{one.memory_last_mb:.0f} MB |",
-            flush=True,
+            f"{one.memory_last_mb:.0f} MB |"
         )
-    return found
 
 
 if __name__ == "__main__":

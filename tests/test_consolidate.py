@@ -9,7 +9,7 @@ import pytest
 
 from lessons import SMALL, World, content, done, triphase
 from triphase.app import consolidate as module
-from triphase.app.consolidate import Judgement, consolidate
+from triphase.app.consolidate import Judgement, consolidate, verdict
 from triphase.app.predictor import Predictor
 from triphase.app.store.versions import Store
 
@@ -48,6 +48,25 @@ def test_a_model_that_is_no_better_leaves_everything_as_it_was(path: Path, monke
 )
 def test_better_is_more_likely_and_none_fewer_right(correct: int, log_likelihood: float, better: bool) -> None:
     assert Judgement(correct, 12, log_likelihood).better_than(Judgement(9, 12, -0.3)) is better
+
+
+@pytest.mark.parametrize(
+    ("published", "before", "after", "sentence"),
+    [
+        (
+            True,
+            0.8,
+            0.9,
+            "Better: 90.0 % of the held-out photos are recognised, 80.0 % were before. Version 4 is in use.",
+        ),
+        (True, 0.8, 0.8, "the right class is more probable. Version 4 is in use."),
+        (False, 0.8, 0.7, "No better: 70.0 % of the held-out photos would be recognised, 80.0 % are now."),
+        (False, 0.8, 0.9, "but the right class is less probable. Version 4 stays in use."),
+    ],
+    ids=["more right", "as many right", "fewer right", "less probable"],
+)
+def test_the_verdict_says_what_decided(published: bool, before: float, after: float, sentence: str) -> None:
+    assert sentence in verdict(published, 4, before, after)
 
 
 def test_killed_at_any_step_the_same_call_ends_with_the_same_model(
@@ -104,7 +123,7 @@ def test_models_without_anything_to_consolidate_say_so(
 
 def test_the_command_says_what_it_brought(path: Path) -> None:
     text = done("consolidate", path).out
-    assert "held-out photos" in text and ("is in use after" in text or "stays in use" in text)
+    assert "24 stored photos" in text and ("Version 2 is in use" in text or "Version 1 stays in use" in text)
     found = json.loads(done("consolidate", path, "--json").out)
     assert 0 <= found["before"]["accuracy"] <= 1 and found["samples"] == 24
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from lessons import World, model_of
 from triphase.app.held_out_report import (
@@ -23,8 +24,10 @@ def held_out(answers: list[int], labels: list[int], sure: float = 1.0) -> HeldOu
 
 
 def test_wilson_interval() -> None:
-    some = Proportion.of(8, 10)
-    assert some.low == pytest.approx(0.4902, abs=1e-4) and some.high == pytest.approx(0.9433, abs=1e-4)
+    for n in (1, 2, 10, 97):
+        for right in {0, 1, n // 3, n - 1, n}:
+            expected, found = binomtest(right, n).proportion_ci(method="wilson"), Proportion.of(right, n)
+            assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
     assert Proportion.of(0, 0) == Proportion(0, 0, None, 0.0, 1.0)
 
 

@@ -18,6 +18,7 @@ from triphase.app import manage
 from triphase.errors import BadData
 from triphase.server.answering import Answering, Upload
 from triphase.server.options import ServeOptions
+from triphase.server.pools import Pools
 
 Result = TypeVar("Result")
 
@@ -30,7 +31,7 @@ def run_apart(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
 @pytest.fixture
 def answering(world: World) -> Answering:
-    return Answering(world.base, ThreadPoolExecutor(1), max_pixels=10_000)
+    return Answering(world.base, Pools(), max_pixels=10_000)
 
 
 def upload(file: Path) -> Upload:
@@ -81,7 +82,7 @@ def test_a_version_that_cannot_be_read_leaves_the_one_before(world: World, answe
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
-    answering = Answering(tmp_path / "none", ThreadPoolExecutor(1), max_pixels=10_000)
+    answering = Answering(tmp_path / "none", Pools(), max_pixels=10_000)
     with pytest.raises(BadData, match="holds no model"):
         run_apart(answering.answer([]))
 

@@ -40,7 +40,7 @@ def run(language: str, command: list[str], place: Path) -> str:
     with serving(ServeOptions(place / "my-model")) as served:
         environment = {**os.environ, "URL": served.url, "TOKEN": TOKEN, "PYTHONPATH": ""}
         process = subprocess.run(
-            [*command, example], cwd=place, env=environment, capture_output=True, text=True, timeout=120
+            [*command, example], cwd=place, env=environment, capture_output=True, text=True, timeout=600
         )
     assert process.returncode == 0, process.stderr
     return process.stdout

@@ -11,8 +11,10 @@ import pytest
 
 from lessons import World, content, done, triphase
 from serving import Served, serving
+from triphase.app.photo_keys import photo_key
 from triphase.app.review import Review
 from triphase.app.store.versions import Store
+from triphase.data.sources.files import file_id
 from triphase.server.options import ServeOptions
 
 
@@ -106,3 +108,11 @@ def test_undo_rename_forget_and_unteach(served: Served, world: World) -> None:
     assert events == ["taught", "renamed", "undone", "forgot", "untaught"]
     assert "No class is called 'green'" in served.post("/forget", {"label": "green"}, 422)["detail"]
     assert "already" in served.post("/rename", {"old": "red", "new": "blue"}, 422)["detail"]
+
+
+def test_all_photos_of_a_class_are_listed_a_page_at_a_time(served: Served, world: World) -> None:
+    pages = [served.get("/photos", params={"label": "red", "offset": n, "limit": 4}) for n in (0, 4, 8, 12)]
+    assert [len(page["photos"]) for page in pages] == [4, 4, 2, 0] and {page["total"] for page in pages} == {10}
+    listed = {photo["id"] for page in pages for photo in page["photos"]}
+    assert listed == {photo_key(file_id(file)) for file in (world.one / "red").iterdir()}
+    assert "No class is called 'pink'" in served.get("/photos", 422, params={"label": "pink"})["detail"]

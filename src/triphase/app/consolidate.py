@@ -6,6 +6,7 @@ The result takes the place of the version in use only if the held-out photos say
 from __future__ import annotations
 
 import copy
+import math
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 
 from triphase.app.learning import calibrate
 from triphase.app.lesson_checkpoint import LessonCheckpoint
-from triphase.app.manage import changing
+from triphase.app.manage import changing, open_store
 from triphase.app.model import Model
 from triphase.app.plan import KEEP
 from triphase.app.publishing import version_state
@@ -61,9 +62,14 @@ class Consolidation:
     seconds: float
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def verdict(self) -> str:
+        """What held-out photos say, in a sentence."""
+        return verdict(self.published, self.version, self.before.accuracy, self.after.accuracy)
+
     def to_json(self) -> dict[str, Any]:
         """For --json."""
-        found = asdict(self)
+        found = asdict(self) | {"verdict": self.verdict}
         for name, judgement in (("before", self.before), ("after", self.after)):
             found[name]["accuracy"] = judgement.accuracy
         return found
@@ -88,7 +94,8 @@ def consolidate(
         )
         checkpoint.resume(notes, watch)
         recipe = Recipe(epochs=checkpoint.epochs, lr=0.1, csf_lr=0.03, n_mbe=BATCH)
-        watch({"event": "begin", "images": samples, "classes": len(model.names)})
+        begin = {"event": "begin", "images": samples, "classes": len(model.names), "minibatch": BATCH}
+        watch(begin | {"steps": {"consolidate": recipe.epochs * math.ceil(samples / BATCH)}})
         with checkpoint.saving():
             learner.consolidate(recipe, checkpoint.tick(watch))
         calibrate(model)
@@ -104,6 +111,36 @@ def consolidate(
         store.discard_work()
     seconds = time.perf_counter() - started
     return Consolidation(published, version.number, before, after, recipe.epochs, samples, seconds, notes)
+
+
+def verdict(published: bool, version: int, before: float, after: float) -> str:
+    """What became of a consolidation and why, by the accuracy on held-out photos before and after.
+
+    >>> verdict(True, 3, 0.9, 0.95)
+    'Better: 95.0 % of the held-out photos are recognised, 90.0 % were before. Version 3 is in use.'
+    """
+    now, then = f"{100 * after:.1f} %", f"{100 * before:.1f} %"
+    if published and after > before:
+        said = f"Better: {now} of the held-out photos are recognised, {then} were before."
+    elif published:
+        said = (
+            f"Better: {now} of the held-out photos are recognised as before, and the right class is more probable."
+        )
+    elif after < before:
+        said = f"No better: {now} of the held-out photos would be recognised, {then} are now."
+    else:
+        said = f"No better: {now} of the held-out photos would be recognised, but the right class is less probable."
+    return f"{said} Version {version} {'is' if published else 'stays'} in use."
+
+
+def consolidated_since(path: Path, parent: int) -> dict[str, Any] | None:
+    """What became of a consolidation of version `parent` that was published and then killed; None without one."""
+    events = [e for e in open_store(path).history() if e["event"] == "consolidated" and e["version"] > parent]
+    if not events:
+        return None
+    version, before, after = (events[-1][key] for key in ("version", "before", "after"))
+    accuracies = {"before": {"accuracy": before}, "after": {"accuracy": after}}
+    return {"published": True, "version": version, "verdict": verdict(True, version, before, after), **accuracies}
 
 
 def judge(model: Model) -> Judgement:

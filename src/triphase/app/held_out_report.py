@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from torch import Tensor
 from triphase.app.model import Model
 
 BINS = 10
+Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,12 @@ class Proportion:
         >>> Proportion.of(9, 10)  # doctest: +ELLIPSIS
         Proportion(right=9, n=10, share=0.9, low=0.59..., high=0.98...)
         """
-        from scipy.stats import binomtest  # slow to import
-
         if n == 0:
             return cls(0, 0, None, 0.0, 1.0)
-        interval = binomtest(right, n).proportion_ci(method="wilson")
-        return cls(right, n, right / n, float(interval.low), float(interval.high))
+        share, squared = right / n, Z**2
+        centre = (share + squared / (2 * n)) / (1 + squared / n)
+        half = Z * math.sqrt(share * (1 - share) / n + squared / (4 * n**2)) / (1 + squared / n)
+        return cls(right, n, share, max(0.0, centre - half), min(1.0, centre + half))
 
 
 @dataclass(frozen=True)

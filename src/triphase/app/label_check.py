@@ -6,7 +6,7 @@ statistics, near-duplicates together. Held-out photos were never in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,8 @@ from triphase.app.calibration import fit_temperature
 from triphase.app.taught_index import TaughtIndex
 from triphase.learners.frozen import without
 from triphase.learners.protocol import ClosedForm
+from triphase.learners.slda import SLDA
+from triphase.learners.slda_folds import scores_without
 
 FOLDS = 10  # parts that are left out in turn
 MIN_OTHERS = 2  # photos of a class that can vouch for another
@@ -53,12 +55,14 @@ def leave_out(index: TaughtIndex, closed: ClosedForm | None, folds: int = FOLDS)
     Probabilities have a temperature of their own, fitted on these answers.
     """
     scored, scores = torch.zeros(len(index), dtype=torch.bool), torch.empty(len(index), len(index.names))
-    for rows, others in _folds(index, closed, folds) if closed is not None else ():
-        rows = rows[others.counts[index.labels[rows]] >= MIN_OTHERS]
-        if len(rows) == 0:
-            continue
-        scores[rows] = others.scores(index.features[rows].float())[:, : len(index.names)]
-        scored[rows] = True
+    if closed is not None and len(index):
+        out = index.held_out.nonzero().view(-1)  # never counted
+        parts = _parts(index, folds)
+        scored[out] = _vouched(closed.counts, index.labels[out])
+        scores[out] = closed.scores(index.features[out].float())[:, : len(index.names)]
+        for part, found in zip(parts, _scores_without(index, closed, parts), strict=True):
+            others = closed.counts - torch.bincount(index.labels[part], minlength=len(closed.counts))
+            scored[part], scores[part] = _vouched(others, index.labels[part]), found[:, : len(index.names)]
     rows = scored.nonzero().view(-1)
     labels = index.labels[rows]
     probabilities = (scores[rows] / fit_temperature(scores[rows], labels)).softmax(1)
@@ -81,22 +85,28 @@ def suspects(index: TaughtIndex, left_out: LeftOut, confirmed: Mapping[int, str]
     return sorted(found, key=lambda s: (s.own / s.sure, s.id))
 
 
-def _folds(index: TaughtIndex, closed: ClosedForm, n: int) -> Iterator[tuple[Tensor, ClosedForm]]:
-    """Photos to be scored together, and the statistics without those among them that are counted there."""
-    yield index.held_out.nonzero().view(-1), closed
-    fold = _fold_of(index, n)
-    for k in range(n):
-        rows = (~index.held_out & (fold == k)).nonzero().view(-1)
-        if len(rows):
-            yield rows, without(closed, index.features[rows].float(), index.labels[rows])
+def _vouched(counts: Tensor, labels: Tensor) -> Tensor:
+    """Which photos have enough others of their class among those that are counted."""
+    return counts[labels] >= MIN_OTHERS
 
 
-def _fold_of(index: TaughtIndex, n: int) -> Tensor:
-    """(photos,): the part of each photo; near-duplicates are in the same one, and classes in all of them."""
+def _scores_without(index: TaughtIndex, closed: ClosedForm, parts: Sequence[Tensor]) -> Iterator[Tensor]:
+    """For each part the scores of its photos by the statistics without them."""
+    if isinstance(closed, SLDA):
+        yield from scores_without(closed, index.features, index.labels, parts)
+        return
+    for part in parts:
+        f = index.features[part].float()
+        yield without(closed, f, index.labels[part]).scores(f)
+
+
+def _parts(index: TaughtIndex, n: int) -> list[Tensor]:
+    """Rows of photos that are left out together: near-duplicates in one part, and classes in all of them."""
     groups = near_duplicates.groups(index.hashes, index.labels)
     fold = torch.zeros_like(groups)
     for label in index.labels.unique().tolist():
         trained = (index.labels == label) & ~index.held_out
         distinct, place = groups[trained].unique(return_inverse=True)
         fold[trained] = (torch.arange(len(distinct)) % n)[place]
-    return fold
+    parts = [(~index.held_out & (fold == k)).nonzero().view(-1) for k in range(n)]
+    return [part for part in parts if len(part)]

@@ -14,7 +14,7 @@ from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.cli.arguments import JSON, ModelFolder
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count, percent, print_json, say
+from triphase.cli.printing import count, print_json, say
 from triphase.errors import Interrupted
 
 
@@ -45,17 +45,13 @@ def consolidate_shown(model: Path, minutes: float | None = None, *, quiet: bool 
 
 def print_consolidation(outcome: Consolidation) -> None:
     """Say what it brought."""
-    before, after = outcome.before, outcome.after
     for note in outcome.notes:
         say(note)
     say(
-        f"Trained {count(outcome.epochs, 'time')} on {count(outcome.samples, 'stored photo')}; held-out photos "
-        f"recognised: {percent(before.accuracy)} -> {percent(after.accuracy)} of {after.n:,}."
+        f"Trained {count(outcome.epochs, 'time')} on {count(outcome.samples, 'stored photo')} in "
+        f"{outcome.seconds:.1f} s; {count(outcome.after.n, 'photo')} were held out."
     )
-    if outcome.published:
-        say(f"Version {outcome.version} is in use after {outcome.seconds:.1f} s.")
-    else:
-        say(f"That is no better, so version {outcome.version} stays in use.")
+    say(outcome.verdict)
 
 
 def restore_threads(model: Path) -> None:

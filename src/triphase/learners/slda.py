@@ -191,11 +191,7 @@ class SLDA:
             sigma, means = self.covariance(), self.means
             if not bool(sigma.sum().isfinite()):
                 raise CorruptState("The statistics of discriminant analysis hold values that are no numbers.")
-            factor, failed = torch.linalg.cholesky_ex(sigma)
-            ridge = 1e-12 * sigma.diagonal().abs().mean()
-            while failed:  # rounding left a direction without variance
-                ridge *= 10
-                factor, failed = torch.linalg.cholesky_ex(sigma + ridge * torch.eye(len(sigma), dtype=sigma.dtype))
+            factor = cholesky(sigma)
             W = torch.cholesky_solve(means.T, factor).T
             self._solution = factor, W.float(), -(means * W).sum(1).float() / 2
         return self._solution
@@ -226,3 +222,14 @@ class SLDA:
 
     def _changed(self) -> None:
         self._solution = self._white_means = self._whitening = self._half = None
+
+
+def cholesky(sigma: Tensor) -> Tensor:
+    """The lower factor of a covariance, with a little more variance where rounding left a direction without any."""
+    factor: Tensor
+    factor, failed = torch.linalg.cholesky_ex(sigma)
+    ridge = 1e-12 * sigma.diagonal().abs().mean()
+    while failed:
+        ridge *= 10
+        factor, failed = torch.linalg.cholesky_ex(sigma + ridge * torch.eye(len(sigma), dtype=sigma.dtype))
+    return factor

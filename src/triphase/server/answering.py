@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -20,6 +18,7 @@ from triphase.app.store.versions import Store
 from triphase.data.decoding import decode_bytes
 from triphase.data.sources.files import content_id
 from triphase.errors import BadData, CorruptState, TriphaseError
+from triphase.server.pools import Pools
 from triphase.server.schemas import PhotoAnswer, Probability
 
 Stamp = tuple[int, int, int]
@@ -52,17 +51,11 @@ class Loaded:
     stamp: Stamp
 
 
-def answer_pool() -> ThreadPoolExecutor:
-    """Threads that answer, one core each: an answer is too small to be shared among cores."""
-    workers = os.cpu_count() or 2
-    return ThreadPoolExecutor(workers, "answers", initializer=torch.set_num_threads, initargs=(1,))
-
-
 class Answering:
     """The predictor of a model directory."""
 
-    def __init__(self, path: Path, pool: ThreadPoolExecutor, max_pixels: int) -> None:
-        self.path, self._pool, self._max_pixels = path, pool, max_pixels
+    def __init__(self, path: Path, pools: Pools, max_pixels: int) -> None:
+        self.path, self._pools, self._max_pixels = path, pools, max_pixels
         self._loaded: Loaded | None = None
         self._loading = Lock()
         self._refresh: asyncio.Task[None] | None = None
@@ -85,7 +78,8 @@ class Answering:
 
     async def refresh(self) -> None:
         """Read the version in use, if it is another one; afterwards answers come from it."""
-        await asyncio.to_thread(self._load)
+        # A network is prepared for as many cores as its reader has: one, as the threads that answer.
+        await asyncio.get_running_loop().run_in_executor(self._pools.reading, self._load)
 
     async def answer(
         self, uploads: Sequence[Upload], top: int = 1, *, features: bool = False
@@ -95,7 +89,7 @@ class Answering:
         loop, n = asyncio.get_running_loop(), loaded.predictor.chunk
         work = [
             loop.run_in_executor(
-                self._pool, self._answer, loaded.predictor, uploads[start : start + n], top, features
+                self._pools.answers, self._answer, loaded.predictor, uploads[start : start + n], top, features
             )
             for start in range(0, len(uploads), n)
         ]

@@ -20,6 +20,7 @@ from typing import Any, TextIO, TypeVar
 
 import torch
 
+from triphase.app.consolidate import consolidate, consolidated_since
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.plan import LessonSettings
 from triphase.app.teach import dry_run, teach
@@ -64,19 +65,37 @@ def _serve(request: dict[str, Any], report: Callable[[Event], None]) -> None:
 
 
 def _run(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
-    model, photos = Path(request["model"]), Path(request["photos"])
-    settings, options = LessonSettings(**request["settings"]), request["options"]
-    if request["dry_run"]:
-        return {"event": "plan", "plan": dry_run(model, photos, options, settings).to_json()}
-    threads = LessonCheckpoint.recorded_threads(model)
-    if threads is not None:  # with others, the interrupted lesson would end with another model
+    work = {"plan": _plan, "lesson": _teach, "consolidation": _consolidate}[request["work"]]
+    threads = LessonCheckpoint.recorded_threads(Path(request["model"]))
+    if threads is not None:  # with others, what was interrupted would end with another model
         torch.set_num_threads(threads)
+    return work(request, report)
+
+
+def _plan(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
+    model, photos, settings = Path(request["model"]), Path(request["photos"]), LessonSettings(**request["settings"])
+    return {"event": "plan", "plan": dry_run(model, photos, request["options"], settings).to_json()}
+
+
+def _teach(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
+    model, photos, settings = Path(request["model"]), Path(request["photos"]), LessonSettings(**request["settings"])
     outcome = patiently(
-        lambda: teach(model, photos, options, settings, watch=_Progress(report)), request["patience"]
+        lambda: teach(model, photos, request["options"], settings, watch=_Progress(report)), request["patience"]
     )
     if request["thumbnails"] and outcome.refusal is None:
         _add_thumbnails(model, photos)
     return {"event": "outcome", "outcome": outcome.to_json(), "refusal": outcome.refusal}
+
+
+def _consolidate(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
+    model, minutes, parent = Path(request["model"]), request["settings"]["minutes"], request["parent"]
+
+    def work() -> Event:
+        if parent is not None and (published := consolidated_since(model, parent)) is not None:
+            return published
+        return consolidate(model, minutes, watch=_Progress(report)).to_json()
+
+    return {"event": "outcome", "outcome": patiently(work, request["patience"]), "refusal": None}
 
 
 def patiently(work: Callable[[], Result], seconds: float) -> Result:

@@ -8,6 +8,8 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from triphase.server.schemas import DRAFT_NAME, Body
 
+MAX_MINUTES = 10_080  # a week
+
 
 class NewModelOptions(Body):
     """How a model is made that does not exist yet."""
@@ -38,6 +40,12 @@ class NewLesson(Body):
         return self
 
 
+class NewConsolidation(Body):
+    """How long a consolidation may take; without minutes, eight passes over what is stored."""
+
+    minutes: float | None = Field(default=None, gt=0, le=MAX_MINUTES)
+
+
 class Resume(Body):
     """How to go on with a lesson."""
 
@@ -45,16 +53,17 @@ class Resume(Body):
 
 
 class Source(BaseModel):
-    """Where the photos of a lesson come from."""
+    """Where the photos of a lesson come from; a consolidation needs none."""
 
     draft: str | None = None
     folder: str | None = None
 
 
 class Lesson(BaseModel):
-    """A lesson and what became of it."""
+    """A lesson, or a consolidation of what was taught before, and what became of it."""
 
     id: int
+    kind: Literal["lesson", "consolidation"] = "lesson"
     state: Literal["running", "stopped", "done", "refused", "failed"]
     source: Source
     created: str
@@ -62,6 +71,7 @@ class Lesson(BaseModel):
     quick: bool
     force: bool
     photos: int | None = None
+    minutes: float | None = None
     outcome: dict[str, Any] | None = None
     error: str | None = None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from triphase import errors
+from triphase.app.manage import open_store
 from triphase.app.plan import LessonSettings
 from triphase.app.store.versions import Store
 from triphase.errors import Busy, CannotWrite, InvalidValue, TriphaseError
@@ -20,7 +21,7 @@ from triphase.server.lesson_schemas import Lesson, NewLesson, Plan, Source
 from triphase.server.problems import NotFound
 from triphase.server.workers import Workers, events, hang_up
 
-PATIENCE = 30.0  # seconds until a model is free that the server before was teaching
+PATIENCE = 30.0  # seconds until a model is free that the process of the server before was teaching
 STOP_SECONDS = 60.0  # until a lesson that does not stop is killed, which loses a second of work
 NEWS = ("scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "warning")
 
@@ -88,6 +89,27 @@ class Lessons:
         self.records.prune()
         return record.lesson
 
+    async def consolidate(self, minutes: float | None) -> Lesson:
+        """Begin to train the model anew on what is stored; it is a lesson without photos."""
+        self.check_idle()
+        if unfinished := [r.lesson.id for r in self.records if r.lesson.state == "stopped"]:
+            raise Busy(f"Lesson {unfinished[0]} of {self.model.name} was stopped: resume it or delete it first.")
+        lesson = Lesson(
+            id=self.records.next_number(),
+            kind="consolidation",
+            state="running",
+            source=Source(),
+            created=_now(),
+            quick=False,
+            force=False,
+            minutes=minutes,
+        )
+        parent = open_store(self.model).version().number
+        record = Record(lesson=lesson, settings={"minutes": minutes}, options={}, folder=None, parent=parent)
+        await self._launch(record)
+        self.records.prune()
+        return record.lesson
+
     async def stop(self, number: int) -> Lesson:
         """Stop a lesson without loss; it has stopped when this returns."""
         record = self.records.get(number)
@@ -124,7 +146,7 @@ class Lessons:
         if new.draft is not None and not self.drafts.get(new.draft).photos:
             raise NotFound(f"The draft {new.draft} holds no photo; upload some first.")
         options = new.options.model_dump(exclude_none=True)
-        request = {"photos": str(photos), "settings": settings_of(new), "options": options, "dry_run": True}
+        request = {"work": "plan", "photos": str(photos), "settings": settings_of(new), "options": options}
         async with self._planning:
             process = await self._start(request)
             event: dict[str, Any] = {}
@@ -158,8 +180,7 @@ class Lessons:
     async def _launch(self, record: Record, *, recovered: bool = False) -> None:
         number, photos = record.lesson.id, self.records.photos(record)
         self.records.save(record)
-        if record.folder is None and not photos.exists():
-            assert record.lesson.source.draft is not None
+        if record.lesson.source.draft is not None and not photos.exists():
             try:
                 self.drafts.take(record.lesson.source.draft, photos)
             except NotFound as error:
@@ -168,10 +189,13 @@ class Lessons:
                 raise
         self.running, self._stopping = number, False
         self.records.log(number).append("state", record.lesson.model_dump())
-        request = {"photos": str(photos), "settings": record.settings, "options": record.options, "dry_run": False}
-        request["patience"] = (
-            PATIENCE if recovered else 0
-        )  # the process of the server before may not have ended yet
+        request: dict[str, Any] = {
+            "work": record.lesson.kind,
+            "settings": record.settings,
+            "options": record.options,
+        }
+        request |= {"photos": str(photos), "patience": PATIENCE if recovered else 0}
+        request["parent"] = record.parent if recovered else None
         self._process = await self._start(request)
         self._task = asyncio.create_task(self._follow(self._process, record, recovered))
 
@@ -224,7 +248,7 @@ class Lessons:
         """A lesson that was killed just after it was published finds nothing to learn: it was published."""
         store = Store(self.model)
         taught = [e for e in store.history() if e["event"] == "taught" and e["version"] > record.parent]
-        if outcome["learned"] == 0 and taught:
+        if record.lesson.kind == "lesson" and outcome["learned"] == 0 and taught:
             outcome |= {"published": True, "learned": taught[-1]["images"], "version": store.version().number}
 
     async def _end(self, process: Process, task: asyncio.Task[None]) -> None:

@@ -11,8 +11,8 @@ from triphase.app.store.versions import Store
 from triphase.directory_lock import locked
 from triphase.errors import BadData, InvalidValue
 from triphase.printable import printable
-from triphase.server.answering import answer_pool
 from triphase.server.options import ServeOptions
+from triphase.server.pools import Pools
 from triphase.server.problems import NotFound
 from triphase.server.served_model import BESIDE, ServedModel
 
@@ -30,7 +30,7 @@ class Models:
             raise BadData(f"There is no folder {folder}; make it, or check the spelling.")
         self.one = None if model is None else Path(os.path.abspath(model))
         self.folder = None if folder is None else Path(os.path.abspath(folder))
-        self.options, self.pool = options, answer_pool()
+        self.options, self.pools = options, Pools()
         self._open: dict[str, ServedModel] = {}
         self._locks = ExitStack()
         try:
@@ -53,7 +53,7 @@ class Models:
     def release(self) -> None:
         """Let others serve these models."""
         self._locks.close()
-        self.pool.shutdown(cancel_futures=True)
+        self.pools.shutdown()
         for model in self._open.values():
             _remove_if_unused(model.work)
 
@@ -100,7 +100,7 @@ class Models:
 
     def _serve(self, path: Path) -> ServedModel:
         self._check(path)
-        model = ServedModel(path, self.pool, self.options)
+        model = ServedModel(path, self.pools, self.options)
         self._locks.enter_context(locked(model.work))
         self._open[path.name] = model
         return model

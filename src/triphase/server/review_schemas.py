@@ -85,6 +85,21 @@ class Suspects(BaseModel):
     suspects: list[Suspect]
 
 
+class TaughtPhoto(BaseModel):
+    """A taught photo and where its thumbnail is found, if there is one."""
+
+    id: str
+    thumbnail: str | None
+
+
+class TaughtPhotoList(BaseModel):
+    """Some of the photos of a class, the newest first, and how many there are."""
+
+    version: int
+    total: int
+    photos: list[TaughtPhoto]
+
+
 class MoveTaught(Body):
     """Taught photos that belong to another class."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 import torch
 
@@ -21,7 +23,9 @@ from triphase.app.held_out_report import (
 from triphase.app.photo_keys import photo_id, photo_key
 from triphase.app.review import Review
 from triphase.app.store.versions import Store
+from triphase.errors import TriphaseError
 from triphase.server.answering import Said
+from triphase.server.pools import Pools
 from triphase.server.review_schemas import (
     ClassAdvice,
     ClassAdviceList,
@@ -35,12 +39,14 @@ from triphase.server.review_schemas import (
 from triphase.server.schemas import Accuracy, Neighbour
 from triphase.server.taught_pictures import TaughtPictures
 
+Result = TypeVar("Result")
+
 
 class Reviewing:
     """What there is to review in a model directory."""
 
-    def __init__(self, path: Path, work: Path, pictures: TaughtPictures) -> None:
-        self.path, self._pictures = path, pictures
+    def __init__(self, path: Path, work: Path, pictures: TaughtPictures, pools: Pools) -> None:
+        self.path, self._pictures, self._pools = path, pictures, pools
         self._review: Review | None = None
         self._lock = Lock()
         self.confirmed = ConfirmedLabels(work / "confirmed.json")
@@ -53,6 +59,19 @@ class Reviewing:
                 self._review = Review(self.path, self._review)
                 self.confirmed.keep_only(self._review.taught)
             return self._review
+
+    def prepare(self) -> None:
+        """Begin to review the version in use, if somebody has looked at the one before; nobody waits for it."""
+        if self._review is not None:
+            self._pools.reviews.submit(self._prepare)
+
+    def _prepare(self) -> None:
+        with suppress(TriphaseError):  # whoever asks for it is told
+            self.current().classes()
+
+    async def apart(self, work: Callable[[], Result]) -> Result:
+        """Do what may take seconds where no other request waits for it."""
+        return await asyncio.get_running_loop().run_in_executor(self._pools.reviews, work)
 
     def held_out(self) -> HeldOutReport:
         """What the model says about its held-out photos."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from triphase.app.model import no_such_class
+from triphase.app.photo_keys import photo_key
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.app.taught_classes import TaughtClasses, taught_classes
@@ -15,6 +16,8 @@ from triphase.server.answering import Answering
 from triphase.server.drafts import Drafts
 from triphase.server.lessons import Lessons
 from triphase.server.options import ServeOptions
+from triphase.server.pools import Pools
+from triphase.server.review_schemas import TaughtPhoto, TaughtPhotoList
 from triphase.server.reviewing import Reviewing, accuracy_of
 from triphase.server.schemas import ClassDescription, MemoryUse, ModelDescription, ModelSummary, Versions
 from triphase.server.taught_pictures import TaughtPictures
@@ -27,19 +30,24 @@ SHOWN = 12  # thumbnails of a class, the newest
 class ServedModel:
     """One model: its answers, its lessons, photos for the next one, and photos to label."""
 
-    def __init__(self, path: Path, pool: ThreadPoolExecutor, options: ServeOptions) -> None:
-        self.path, self.name, self.pool = path, path.name, pool
+    def __init__(self, path: Path, pools: Pools, options: ServeOptions) -> None:
+        self.path, self.name, self.pools = path, path.name, pools
         self.store = Store(path)
         self.work = path.with_name(path.name + BESIDE)
-        self.answering = Answering(path, pool, options.limits.pixels)
+        self.answering = Answering(path, pools, options.limits.pixels)
         self.drafts = Drafts(self.work / "drafts", options.limits)
         self.lessons = Lessons(
-            path, self.work / "lessons", self.drafts, self.answering.refresh, thumbnails=options.thumbnails
+            path, self.work / "lessons", self.drafts, self.published, thumbnails=options.thumbnails
         )
         self.pictures = TaughtPictures(path)
-        self.reviewing = Reviewing(path, self.work, self.pictures)
+        self.reviewing = Reviewing(path, self.work, self.pictures, pools)
         self.unsure = Unsure(self.work / "inbox", options.keep_unsure, self.name, self.answering, self.reviewing)
         self._classes: tuple[Version, TaughtClasses] | None = None
+
+    async def published(self) -> None:
+        """Answer from the version that came into use, and prepare what is reviewed of it."""
+        await self.answering.refresh()
+        self.reviewing.prepare()
 
     def summary(self) -> ModelSummary:
         """The model in a list."""
@@ -79,6 +87,19 @@ class ServedModel:
     def classes(self) -> list[ClassDescription]:
         """The classes in order of arrival."""
         return self._describe_classes(self.store.current())
+
+    def photos(self, label: str, offset: int, limit: int) -> TaughtPhotoList:
+        """Some of the taught photos of a class, the newest first."""
+        version = self.store.version()
+        names = version.info["classes"]
+        if label not in names:
+            raise no_such_class(names, label)
+        newest = self._taught(version).photos[names.index(label)][::-1]
+        shown = [
+            TaughtPhoto(id=photo_key(id_), thumbnail=self.pictures.address(id_))
+            for id_ in newest[offset : offset + limit]
+        ]
+        return TaughtPhotoList(version=version.number, total=len(newest), photos=shown)
 
     def versions(self) -> Versions:
         """What happened to the model, oldest first."""

@@ -98,7 +98,7 @@ async def show_thumbnail(
 ) -> Response:
     """A photo of a draft, at most 128 pixels wide and high."""
     content = await asyncio.to_thread(model.drafts.read, draft, photo)
-    return jpeg(await asyncio.get_running_loop().run_in_executor(model.pool, small, content))
+    return jpeg(await asyncio.get_running_loop().run_in_executor(model.pools.answers, small, content))
 
 
 def _add(model: ServedModel, draft: str, photos: Iterable[tuple[str, Upload]]) -> Uploaded:

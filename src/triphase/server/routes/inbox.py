@@ -49,7 +49,7 @@ async def clear_inbox(model: OneModel) -> None:
 async def show_inbox_thumbnail(model: OneModel, photo: PhotoKey) -> Response:
     """A photo of the inbox, at most 128 pixels wide and high."""
     content = await asyncio.to_thread(model.unsure.read, photo)
-    return jpeg(await asyncio.get_running_loop().run_in_executor(model.pool, small, content))
+    return jpeg(await asyncio.get_running_loop().run_in_executor(model.pools.answers, small, content))
 
 
 @router.get(MODEL + "/thumbnails/{photo}", tags=["review"], response_class=Response, responses=JPEG)

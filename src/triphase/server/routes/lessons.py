@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 
 from triphase.errors import InvalidValue
 from triphase.server.events import stream
-from triphase.server.lesson_schemas import Lesson, Lessons, NewLesson, Plan, Resume
+from triphase.server.lesson_schemas import Lesson, Lessons, NewConsolidation, NewLesson, Plan, Resume
 from triphase.server.problems import NotFound
 from triphase.server.routes.common import MODEL, OneModel, problems
 
@@ -38,6 +38,12 @@ async def begin_lesson(model: OneModel, body: NewLesson, request: Request) -> Le
 async def plan_lesson(model: OneModel, body: NewLesson, request: Request) -> Plan:
     """What a lesson would learn; what it would refuse is refused, and nothing is written."""
     return await model.lessons.plan(body, _folder(request, body))
+
+
+@router.post(MODEL + "/consolidate", status_code=202)
+async def consolidate(model: OneModel, body: NewConsolidation | None = None) -> Lesson:
+    """Train the model anew on what is stored; the result is published if held-out photos say that it is better."""
+    return await model.lessons.consolidate(body.minutes if body else None)
 
 
 @router.get(LESSON)

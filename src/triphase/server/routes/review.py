@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from triphase.app import corrections
 from triphase.app.photo_keys import photo_id
-from triphase.server.review_schemas import ClassAdviceList, HeldOutReport, MoveTaught, Suspects, TaughtPhotos
+from triphase.server.review_schemas import (
+    ClassAdviceList,
+    HeldOutReport,
+    MoveTaught,
+    Suspects,
+    TaughtPhotoList,
+    TaughtPhotos,
+)
 from triphase.server.routes.common import MODEL, OneModel, change, changed, problems
 from triphase.server.schemas import Changed
 
+MAX_PAGE = 500  # photos of a class in one answer
 router = APIRouter(tags=["review"], responses=problems(409, 422, 507))
+
+
+@router.get(MODEL + "/photos")
+async def list_photos(
+    model: OneModel,
+    label: Annotated[str, Query(min_length=1, max_length=1000, description="The class")],
+    offset: Annotated[int, Query(ge=0, le=10**9, description="How many to pass over")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many to list")] = 60,
+) -> TaughtPhotoList:
+    """The taught photos of a class, the newest first."""
+    return await asyncio.to_thread(model.photos, label, offset, limit)
 
 
 @router.get(MODEL + "/review/held-out")
@@ -24,13 +44,13 @@ async def review_held_out(model: OneModel) -> HeldOutReport:
 @router.get(MODEL + "/review/classes")
 async def review_classes(model: OneModel) -> ClassAdviceList:
     """For each class whether enough was taught, and what would help."""
-    return await asyncio.to_thread(model.reviewing.classes)
+    return await model.reviewing.apart(model.reviewing.classes)
 
 
 @router.get(MODEL + "/review/suspects")
 async def review_suspects(model: OneModel) -> Suspects:
     """Taught photos whose label is probably wrong."""
-    return await asyncio.to_thread(model.reviewing.suspects)
+    return await model.reviewing.apart(model.reviewing.suspects)
 
 
 @router.post(MODEL + "/review/confirm", status_code=204)

@@ -78,6 +78,7 @@ export function modelApi(name) {
 
     plan: (options) => post("/lessons/plan", { draft: "next", ...options }),
     begin: (options) => post("/lessons", { draft: "next", ...options }),
+    consolidate: (minutes) => post("/consolidate", { minutes }),
     lessons: () => request(`${base}/lessons`),
     lesson: (id) => request(`${base}/lessons/${id}`),
     stop: (id) => post(`/lessons/${id}/stop`),
@@ -99,6 +100,8 @@ export function modelApi(name) {
     confirmLabels: (photos) => post("/review/confirm", { photos }),
     moveTaught: (photos, label) => post("/move", { photos, label }),
     takeBack: (photos) => post("/take-back", { photos }),
+    unteach: (files) => request(`${base}/unteach`, multipart(files.map((file) => ["files", file, file.name]))),
+    photos: (label, offset, limit) => request(`${base}/photos?label=${encodeURIComponent(label)}&offset=${offset}&limit=${limit}`),
     thumbnail: (id) => `/api/v1${base}/thumbnails/${id}`,
 
     forget: (label, everywhere) => post("/forget", { label, everywhere }),

@@ -1,20 +1,23 @@
-// One class: what is known about it, its newest photos, another name, and forgetting it.
+// One class: what is known about it, its photos, another name, and forgetting it.
 
+import { move, takeBack } from "./corrections.js";
 import { confirm, dialog, h, percent, plural } from "./dom.js";
 import { PhotoGrid } from "./grid.js";
-import { move, takeBack } from "./suspects.js";
 import { complain, toast } from "./toast.js";
+
+const PAGE = 48; // photos that are shown at a time
 
 export async function openClass(session, name) {
   const taught = session.model.classes.find((entry) => entry.name === name);
   const waiting = session.draft.classes().get(name) ?? [];
   const input = h("input", { type: "text", id: "rename-to", value: name, autocomplete: "off", spellcheck: "false" });
   const close = (value) => input.closest("dialog").close(value);
+  const pictures = await photos(session, taught, close).catch(complain);
   const answer = await dialog(name, [
     facts(taught, waiting),
     h("div", { class: "field" }, h("label", { for: "rename-to" }, "Name"), input,
       h("p", { class: "soft small" }, "Another name needs no new lesson.")),
-    photos(session, taught, close),
+    pictures,
     h("div", { class: "row" },
       waiting.length > 0 && h("button", { type: "button", onclick: () => close("remove") }, `Remove ${plural(waiting.length, "new photo")}`),
       taught && h("button", { type: "button", class: "danger", onclick: () => close("forget") }, "Forget this class")),
@@ -44,17 +47,29 @@ export function interval(accuracy) {
   return `${percent(accuracy.value)} (${percent(accuracy.low)} to ${percent(accuracy.high)})`;
 }
 
-// The newest photos of a class, as far as there are pictures of them: an address ends with the photo's id.
-function photos(session, taught, close) {
+// The photos of a class, the newest first and the others a page at a time; nothing to see where no picture is kept of any.
+async function photos(session, taught, close) {
   if (!taught?.thumbnails.length) return null;
-  const items = taught.thumbnails.map((url, i) => ({ key: url.split("/").at(-1), url, title: `photo ${i + 1}`, caption: false }));
   const others = session.model.classes.map(({ name }) => name).filter((name) => name !== taught.name).sort();
   const grid = new PhotoGrid({
-    label: `Newest photos of ${taught.name}`, items, names: others, ask: "Move them to", newClass: false,
+    label: `Photos of ${taught.name}`, items: [], names: others, ask: "Move them to", newClass: false,
     assign: (chosen, name) => { close(""); move(session, chosen, name); },
     actions: [{ text: "Take back", run: (chosen) => { close(""); takeBack(session, chosen); } }],
   });
-  return h("div", { class: "stack" }, h("h3", {}, "Newest photos"), grid.element);
+  let shown = 0;
+  const more = h("button", { type: "button", class: "small-button", onclick: () => show().catch(complain) });
+  const show = async () => {
+    more.disabled = true;
+    const { photos, total } = await session.api.photos(taught.name, shown, PAGE);
+    grid.append(photos.map(({ id, thumbnail }, i) => ({ key: id, url: thumbnail, title: `photo ${shown + i + 1}`, caption: false })));
+    shown += photos.length;
+    more.disabled = false;
+    more.hidden = shown >= total;
+    more.textContent = `Show ${Math.min(PAGE, total - shown)} more of ${plural(total, "photo")}`;
+  };
+  await show();
+  grid.box.after(more);
+  return h("div", { class: "stack" }, h("h3", {}, "Photos, the newest first"), grid.element);
 }
 
 async function rename(session, name, to, taught, waiting) {

@@ -1,9 +1,9 @@
 // What is confused with what on held-out photos, and how often it is right when it is how sure.
 
 import { confusionMatrix, reliabilityChart } from "./charts.js";
+import { move } from "./corrections.js";
 import { dialog, h, percent, plural, replace } from "./dom.js";
 import { heading } from "./heading.js";
-import { move } from "./suspects.js";
 
 const SHOWN = 20; // classes in the matrix: those that are confused most
 

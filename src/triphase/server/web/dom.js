@@ -86,7 +86,7 @@ export function dialog(title, body, actions) {
   const id = `dialog-${Math.random().toString(36).slice(2)}`;
   return new Promise((resolve) => {
     const enter = (event) => { // in a field Enter means the main button, not the first one
-      if (event.key !== "Enter" || !event.target.matches("input")) return;
+      if (event.key !== "Enter" || !event.target.matches("input:not([type=file])")) return;
       event.preventDefault();
       element.querySelector(".dialog-actions .primary")?.click();
     };

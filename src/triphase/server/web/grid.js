@@ -28,6 +28,15 @@ export class PhotoGrid {
     this.#show();
   }
 
+  // More items behind the others; they belong to no group.
+  append(items) {
+    const options = items.map((item, i) => this.#option(item, this.items.length + i));
+    this.items.push(...items);
+    this.options.push(...options);
+    this.box.append(...options);
+    this.#show();
+  }
+
   selected() { return this.items.filter((item) => this.chosen.has(item.key)); }
 
   #option(item, i) {
@@ -76,7 +85,7 @@ export class PhotoGrid {
   }
 
   #columns() {
-    const first = this.options[0].offsetTop;
+    const first = this.options[0]?.offsetTop;
     const n = this.options.findIndex((option) => option.offsetTop > first);
     return n < 0 ? this.options.length : n;
   }
@@ -108,7 +117,7 @@ export class PhotoGrid {
     const n = this.chosen.size;
     this.count.textContent = n ? `${plural(n, "photo")} chosen` : "Click photos to choose them; hold Shift to choose all between.";
     for (const button of [this.alike, ...this.actions]) if (button) button.disabled = n === 0;
-    this.all.textContent = n === this.items.length ? "Choose none" : "Choose all";
+    this.all.textContent = n && n === this.items.length ? "Choose none" : "Choose all";
     this.namer.enable(n > 0 || this.items.length === 1);
   }
 }

@@ -1,7 +1,8 @@
 // History: accuracy over the lessons, every version with what made it, and the way back.
 
-import { interval } from "./classes.js";
 import { accuracyChart } from "./charts.js";
+import { interval } from "./classes.js";
+import { consolidationPanel } from "./consolidation.js";
 import { $, bytes, confirm, h, icon, list, percent, plural, replace } from "./dom.js";
 import { emptyState } from "./grid.js";
 import { undo } from "./outcome.js";
@@ -11,7 +12,7 @@ export class History {
   constructor(session) {
     this.session = session;
     this.body = $("#history-body");
-    session.addEventListener("ended", () => { if (!$("#history").hidden) this.enter(); });
+    for (const what of ["ended", "lesson"]) session.addEventListener(what, () => { if (!$("#history").hidden) this.enter(); });
   }
 
   render() {}
@@ -41,6 +42,7 @@ export class History {
         h("div", { class: "panel" }, h("h2", {}, "Accuracy over the lessons"),
           points.length ? [accuracyChart(points), h("p", { class: "soft small" }, "Of the classes known before each lesson, on photos that were never trained on.")]
             : h("p", { class: "soft" }, "From the second lesson on, held-out photos show here what was kept and what was lost.")),
+        consolidationPanel(this.session),
         this.#about(model))));
   }
 
@@ -88,6 +90,9 @@ function what(event) {
     renamed: () => (event.old && event.new ? `Renamed ${event.old} to ${event.new}` : "Renamed a class"),
     forgot: () => "Forgot a class",
     untaught: () => `Took back ${plural(event.images ?? 0, "photo")}`,
+    moved: () => `Moved ${plural(event.images ?? 0, "photo")}${named && ` to ${named}`}`,
+    consolidated: () => "Consolidated",
+    saved: () => "Saved by a program",
     undone: () => `Went back to version ${event.version}`,
   }[event.event]?.() ?? event.event;
 }
@@ -95,7 +100,7 @@ function what(event) {
 function facts(event) {
   const said = [];
   if (event.event === "taught" && event.images) said.push(plural(event.images, "photo"));
-  if (event.after !== null && event.after !== undefined) said.push(`earlier classes ${percent(event.before)} before, ${percent(event.after)} after`);
+  if (event.after !== null && event.after !== undefined) said.push(`${event.event === "consolidated" ? "held-out photos" : "earlier classes"} ${percent(event.before)} before, ${percent(event.after)} after`);
   if (event.forced) said.push("published against the guard");
   return said;
 }

@@ -1,5 +1,6 @@
 // A lesson while it runs, what became of it, and the way back to one that was stopped.
 
+import { consolidationView } from "./consolidation.js";
 import { $, dialog, duration, h, plural, replace } from "./dom.js";
 import { outcomeView } from "./outcome.js";
 import { complain } from "./toast.js";
@@ -11,6 +12,13 @@ const STAGES = [
   { id: "III", title: "Phase III", text: "Consolidating the old with the new" },
   { id: "check", title: "Check", text: "Checking on held-out photos that nothing was forgotten" },
 ];
+const CONSOLIDATION = [
+  { id: "look", title: "Open", text: "Reading what is stored" },
+  { id: "consolidate", title: "Train", text: "Training anew on everything that is stored" },
+  { id: "check", title: "Check", text: "Checking on held-out photos whether it got better" },
+];
+const isConsolidation = (lesson) => lesson.kind === "consolidation";
+const stagesOf = (lesson) => (isConsolidation(lesson) ? CONSOLIDATION : STAGES);
 
 export class LessonView {
   constructor(session, place) {
@@ -33,8 +41,9 @@ export class LessonView {
   }
 
   #running() {
-    this.watched = this.session.lesson.id;
-    this.stages = STAGES.map(({ id, title }) => h("li", { "data-stage": id }, h("span", { class: "mark", "aria-hidden": "true" }), title));
+    const { lesson } = this.session;
+    this.watched = lesson.id;
+    this.stages = stagesOf(lesson).map(({ id, title }) => h("li", { "data-stage": id }, h("span", { class: "mark", "aria-hidden": "true" }), title));
     this.text = h("p", { class: "lesson-text" }, "Starting");
     this.fill = h("span", { class: "fill" });
     this.figures = h("p", { class: "soft small number" });
@@ -46,7 +55,7 @@ export class LessonView {
       await this.session.stop().catch(complain);
     } }, "Stop");
     replace(this.place, h("div", { class: "panel lesson-panel" },
-      h("div", { class: "panel-head" }, h("h2", {}, "A lesson is running"), stop),
+      h("div", { class: "panel-head" }, h("h2", {}, isConsolidation(lesson) ? "Consolidating" : "A lesson is running"), stop),
       h("ol", { class: "stages" }, this.stages),
       h("div", { role: "status" }, this.text, this.inUse), this.track, this.figures,
       h("p", { class: "soft small" }, "Go on as you like: answers come from the version before until this one is ready. Stopping loses nothing.")));
@@ -56,8 +65,8 @@ export class LessonView {
   #update() {
     const { progress, lesson } = this.session;
     if (lesson?.state !== "running" || !progress || !this.text) return;
-    const { stage, share, text, figures } = describe(progress);
-    const index = STAGES.findIndex(({ id }) => id === stage);
+    const { stage, share, text, figures } = describe(progress, stagesOf(lesson));
+    const index = stagesOf(lesson).findIndex(({ id }) => id === stage);
     this.stages.forEach((item, i) => { item.className = i < index ? "past" : i === index ? "now" : ""; });
     if (this.text.textContent !== text) this.text.textContent = text;
     this.fill.style.width = `${Math.round(share * 100)}%`;
@@ -75,14 +84,16 @@ export class LessonView {
     const running = this.session.lesson?.state === "running";
     strip.hidden = !running || location.hash === "#teach" || location.hash === "";
     if (!running || !this.session.progress) return;
-    const { share, text } = describe(this.session.progress);
+    const { share, text } = describe(this.session.progress, stagesOf(this.session.lesson));
     $(".strip-text", strip).textContent = text;
     $(".fill", strip).style.width = `${Math.round(share * 100)}%`;
   }
 
   #stopped(lesson) {
+    const what = isConsolidation(lesson) ? "The consolidation was stopped. " : "A lesson was stopped. ";
+    const photos = lesson.photos ? `${plural(lesson.photos, "photo")}; nothing` : "Nothing";
     replace(this.place, h("div", { class: "banner warn", role: "status" },
-      h("p", { class: "grow" }, h("strong", {}, "A lesson was stopped. "), `${plural(lesson.photos, "photo")}; nothing is lost, and it goes on where it was.`),
+      h("p", { class: "grow" }, h("strong", {}, what), `${photos} is lost, and it goes on where it was.`),
       this.#discard(),
       h("button", { type: "button", class: "primary", onclick: () => this.session.resume().catch(complain) }, "Resume")));
   }
@@ -90,7 +101,7 @@ export class LessonView {
   #failed(lesson) {
     const refused = lesson.state === "refused";
     replace(this.place, h("div", { class: "banner bad", role: "status" },
-      h("p", { class: "grow" }, h("strong", {}, refused ? "The lesson was not published. " : "The lesson failed. "), lesson.error),
+      h("p", { class: "grow" }, h("strong", {}, refused ? "The lesson was not published. " : isConsolidation(lesson) ? "The consolidation failed. " : "The lesson failed. "), lesson.error),
       this.#discard(),
       refused
         ? h("button", { type: "button", onclick: () => this.session.resume({ force: true }).catch(complain) }, "Publish it all the same")
@@ -100,11 +111,13 @@ export class LessonView {
 
   #done(lesson) {
     const close = () => { this.seen = lesson.id; this.render(); };
-    replace(this.place, outcomeView(lesson.outcome, this.session, close));
+    const view = isConsolidation(lesson) ? consolidationView : outcomeView;
+    replace(this.place, view(lesson.outcome, this.session, close));
   }
 
   #discard() {
     const ask = async () => {
+      if (!this.session.lesson.source.draft) { await this.session.discard(false).catch(complain); return; }
       const answer = await dialog("Discard this lesson?", [h("p", {}, "Its photos can wait for another lesson, so that you can take some out or name them differently.")], [
         { value: "", text: "Cancel", kind: "quiet" },
         { value: "delete", text: "Delete the photos", kind: "danger" },
@@ -116,23 +129,24 @@ export class LessonView {
   }
 }
 
-function describe({ stage, scan, decode, step }) {
+function describe({ stage, scan, decode, step }, stages) {
   if (stage === "step" && step) {
     const within = (step.epoch - 1 + step.step / step.steps) / step.epochs;
-    const order = { I: 0, II: 1, III: 2 }[step.phase] ?? 0;
-    const over = step.phase === "III" && within >= 1;
+    const phases = stages.slice(1, -1).map(({ id }) => id);
+    const order = Math.max(0, phases.indexOf(step.phase));
+    const over = order === phases.length - 1 && within >= 1;
     const figures = [`epoch ${step.epoch} of ${step.epochs}`];
     if (step.images_per_second) figures.push(`${plural(Math.round(step.images_per_second), "image")} per second`);
     if (step.seconds_left !== null && step.seconds_left !== undefined) figures.push(step.seconds_left < 1 ? "almost through" : `about ${duration(step.seconds_left)} left`);
-    const { id, title, text } = STAGES.find((entry) => entry.id === (over ? "check" : step.phase)) ?? STAGES[1];
-    return { stage: id, share: 0.1 + 0.85 * ((order + within) / 3), text: over ? text : `${title}: ${text.charAt(0).toLowerCase()}${text.slice(1)}`, figures: over ? "" : figures.join(" · ") };
+    const { id, title, text } = stages.find((entry) => entry.id === (over ? "check" : step.phase)) ?? stages[1];
+    return { stage: id, share: 0.1 + 0.85 * ((order + within) / phases.length), text: over ? text : `${title}: ${text.charAt(0).toLowerCase()}${text.slice(1)}`, figures: over ? "" : figures.join(" · ") };
   }
   const done = decode ?? scan;
   const seen = decode && decode.done === decode.total;
   return {
     stage: "look",
     share: done ? (0.1 * done.done) / Math.max(1, done.total) : 0,
-    text: seen ? "The photos pass the network once" : STAGES[0].text,
+    text: seen ? "The photos pass the network once" : stages[0].text,
     figures: done ? `${done.done} of ${plural(done.total, "photo")}` : "",
   };
 }

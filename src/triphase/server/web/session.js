@@ -41,6 +41,8 @@ export class Session extends EventTarget {
     await this.draft.load();
   }
 
+  async consolidate(minutes) { this.#see(await this.api.consolidate(minutes)); }
+
   async undo() {
     const { version } = await this.api.undo();
     await this.refresh();

@@ -1,0 +1,27 @@
+"""The threads of a server, each on one core: what it computes is too small to be shared among cores."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import torch
+
+
+def _one_core_each(n: int, name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n, name, initializer=torch.set_num_threads, initargs=(1,))
+
+
+@dataclass(frozen=True)
+class Pools:
+    """Three kinds of work that do not wait for each other."""
+
+    answers: ThreadPoolExecutor = field(default_factory=lambda: _one_core_each(os.cpu_count() or 2, "answers"))
+    reading: ThreadPoolExecutor = field(default_factory=lambda: _one_core_each(1, "reading"))  # a published version
+    reviews: ThreadPoolExecutor = field(default_factory=lambda: _one_core_each(1, "reviews"))  # may take seconds
+
+    def shutdown(self) -> None:
+        """End them; what has not begun is dropped."""
+        for pool in (self.answers, self.reading, self.reviews):
+            pool.shutdown(cancel_futures=True)

@@ -1,0 +1,52 @@
+// Learn overnight: train the model anew on what is stored, when nobody waits.
+
+import { duration, h, plural } from "./dom.js";
+import { undo } from "./outcome.js";
+import { complain } from "./toast.js";
+
+const MINUTES = [10, 30, 60, 240, 480];
+const USUAL = ""; // as many passes as are usual, however long they take
+
+export function consolidationPanel(session) {
+  const { lesson, model } = session;
+  const busy = ["running", "stopped"].includes(lesson?.state);
+  const minutes = h("select", { id: "consolidate-minutes", disabled: busy },
+    h("option", { value: USUAL }, "as long as it usually takes"),
+    MINUTES.map((n) => h("option", { value: n }, `at most ${duration(60 * n)}`)));
+  const begin = h("button", { type: "button", disabled: busy || model.classes.length < 2, onclick: async () => {
+    begin.disabled = true;
+    try {
+      await session.consolidate(minutes.value === USUAL ? null : Number(minutes.value));
+      location.hash = "#teach"; // where a lesson is watched and stopped
+    } catch (error) {
+      begin.disabled = false;
+      complain(error);
+    }
+  } }, "Consolidate");
+  return h("div", { class: "panel stack" }, h("h2", {}, "Learn overnight"),
+    h("p", { class: "soft" }, "Trains it anew on everything that it has stored; no photo is needed. The result is used only if held-out photos say that it is better."),
+    h("div", { class: "field" }, h("label", { for: "consolidate-minutes" }, "How long"), minutes),
+    h("div", { class: "row" }, begin, why(lesson, model)));
+}
+
+function why(lesson, model) {
+  const sentence = lesson?.state === "running" ? "A lesson is running."
+    : lesson?.state === "stopped" ? "Resume or discard the lesson that was stopped first."
+      : model.classes.length < 2 ? "Teach a second class first." : "";
+  return sentence && h("p", { class: "soft small" }, sentence);
+}
+
+// What became of it: the verdict of the held-out photos, and the way back.
+export function consolidationView(outcome, session, close) {
+  const facts = [];
+  if (outcome.epochs) facts.push(`Trained ${plural(outcome.epochs, "time")} on ${plural(outcome.samples, "stored photo")} in ${duration(outcome.seconds)}.`);
+  return h("div", { class: "panel outcome" },
+    h("div", { class: "panel-head" },
+      h("h2", {}, outcome.published ? `Consolidated. Version ${outcome.version} is in use` : "Consolidated, and it got no better"),
+      h("button", { type: "button", class: "quiet small-button", onclick: close }, "Close")),
+    h("p", {}, outcome.verdict),
+    [...facts, ...(outcome.notes ?? [])].map((sentence) => h("p", { class: "soft small" }, sentence)),
+    outcome.published && h("div", { class: "row" },
+      h("a", { class: "button primary", href: "#try" }, "Try it"),
+      h("button", { type: "button", onclick: () => undo(session) }, "Take it back")));
+}
