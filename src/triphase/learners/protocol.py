@@ -27,6 +27,8 @@ class Step:
     steps: int
     loss: Tensor  # a scalar; reading it waits for the device, so read it only to show it
     lr: float
+    logits: Tensor | None = None  # (n_mb, n_classes) of the minibatch before the step, where a learner tells them
+    y: Tensor | None = None  # (n_mb,)
 
 
 Tick = Callable[[Step], None]
@@ -46,7 +48,7 @@ class Learner(Protocol):
         """Learn an experience; called again after `load_state_dict`, continue where the state was taken."""
 
     def logits(self, z: Tensor) -> Tensor:
-        """Scores (n, n_classes) of latents z, for evaluation; -inf for classes never seen."""
+        """Scores (n, n_classes) of latents z, for evaluation, on the host; -inf for classes never seen."""
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and primitives from which `learn` continues bit for bit; valid at every tick."""

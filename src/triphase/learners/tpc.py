@@ -25,13 +25,12 @@ from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.learners.checks import check_choices, refuse_head_bias
 from triphase.learners.protocol import ClosedForm, Tick, ignore
 from triphase.learners.sgd import SGD
+from triphase.learners.teacher import copy_teacher, load_teacher
 from triphase.learners.training import (
     TrainingLoop,
-    copy_teacher,
     drop_label,
     learner_state,
     load_learner_state,
-    load_teacher,
     predict,
     set_trainable,
     sgd_step,
@@ -40,7 +39,7 @@ from triphase.learners.training import (
 from triphase.maths import bias_correction_loss, block_gradient, normalize_, outside, stable_lr
 from triphase.maths.bias import check_std, class_rows
 from triphase.maths.masking import check_tolerance, gradient_masks
-from triphase.models import SplitClassifier
+from triphase.models import SplitClassifier, placed
 from triphase.models.inference import Ensemble, Member
 
 SGDStep = Callable[[SGD, Tensor, Tensor, Tensor], Tensor]  # optimizer, cross-entropy, z, logits -> the whole loss
@@ -96,7 +95,7 @@ class TPC:
         if not eps > 0:
             raise InvalidValue(f"eps must be above 0, for the logarithm of rows that are zero, got {eps}.")
         self.context = Context() if context is None else context
-        self.model, self.memory, self.seed = model, memory, seed
+        self.model, self.memory, self.seed = placed(model, self.context), memory, seed
         self.t, self.s, self.w_bc, self.eps = t, s, w_bc, eps
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
         self.share_1, self.share_3, self.empty_phase1 = share_1, share_3, empty_phase1
@@ -134,7 +133,7 @@ class TPC:
                 logits = tail_1(mb.z)
                 ce = F.cross_entropy(block_gradient(logits, mask_1(logits, mb.y)), mb.y)
                 loss = step_1(optimizer, ce, mb.z, logits)
-                tick(loop.step_done(loss, ce))
+                tick(loop.step_done(loss, ce, logits=logits.detach(), y=mb.y))
 
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
         if loop.begin("II"):
@@ -144,7 +143,7 @@ class TPC:
                 logits = tail_2(mb.z)
                 ce = F.cross_entropy(block_gradient(logits, mask_2(logits, mb.y)), mb.y)
                 loss = step_2(optimizer, ce, mb.z, logits)
-                tick(loop.step_done(loss, ce))
+                tick(loop.step_done(loss, ce, logits=logits.detach(), y=mb.y))
 
         # Phase III: consolidate on the class-balanced memory, without masks
         if memory is not None:
@@ -158,7 +157,7 @@ class TPC:
                     logits = model.tail(mb.z)
                     ce = F.cross_entropy(logits, mb.y)
                     loss = step_2(optimizer, ce, mb.z, logits)
-                    tick(loop.step_done(loss, ce))
+                    tick(loop.step_done(loss, ce, logits=logits.detach(), y=mb.y))
 
         if self.bc not in ("loss_only", "none"):
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)
