@@ -37,9 +37,10 @@ class HuggingFace(NamedTuple):
 
 
 def hugging_face(folder: Path, size: int, *, skip_bad: bool = False) -> HuggingFace:
-    """The images of a dataset on disk, decoded on demand as size x size RGB; an image's id is a hash of its content.
+    """The images of a dataset on disk, decoded on demand as size x size RGB.
 
-    Every image is decoded once now, so that a broken one is found before learning starts.
+    Every image is decoded once now, so that a broken one is found before learning starts. Its id is a hash of its
+    content.
     """
     check_size(size)
     content = _load(folder)
@@ -73,7 +74,8 @@ def _load(folder: Path) -> Any:
     except Exception as error:  # pyarrow's errors have no common class
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise BadData(
-            f"{folder} cannot be read as a dataset of Hugging Face ({reason}); give the folder that save_to_disk wrote."
+            f"{folder} cannot be read as a dataset of Hugging Face ({reason}); give the folder that "
+            "save_to_disk wrote."
         ) from error
 
 
@@ -87,8 +89,8 @@ def _label_column(dataset: Any, place: object) -> str:
     found = _column(dataset, "ClassLabel", LABELS) or next((c for c in LABELS if c in dataset.features), None)
     if found is None:
         raise BadData(
-            f"{place} has no column of classes that is called {' or '.join(LABELS)}, but {few(list(dataset.features))};"
-            " rename it (rename_column)."
+            f"{place} has no column of classes that is called {' or '.join(LABELS)}, but "
+            f"{few(list(dataset.features))}; rename it (rename_column)."
         )
     return found
 
@@ -100,9 +102,7 @@ def _names(dataset: Any, place: object) -> list[str]:
     return list(names) if names else [str(value) for value in sorted(set(dataset[column]))]
 
 
-def _images(
-    dataset: Any, place: str, names: list[str], size: int, skip_bad: bool, skipped: list[str]
-) -> Images:
+def _images(dataset: Any, place: str, names: list[str], size: int, skip_bad: bool, skipped: list[str]) -> Images:
     column, label_column = _column(dataset, "Image", ("image", "img")), _label_column(dataset, place)
     if column is None:
         raise BadData(f"{place} needs one column of images, and has {few(list(dataset.features))}.")
@@ -127,7 +127,9 @@ def _images(
     coded = hasattr(dataset.features[label_column], "names")
     labels = [int(written[row]) if coded else numbers.get(str(written[row]), -1) for row in ids]
     if -1 in labels:
-        raise BadData(f"{place} has images without a class, or of one that the training images lack; leave them out.")
+        raise BadData(
+            f"{place} has images without a class, or of one that the training images lack; leave them out."
+        )
 
     def read(rows: Tensor) -> Tensor:
         pixels = torch.empty(len(rows), 3, size, size, dtype=torch.uint8)

@@ -1,7 +1,6 @@
-"""Streams of other libraries: any datasets whose items are an image and its class, as those of Avalanche and Continuum.
+"""Streams of other libraries: datasets whose items are an image and its class, as in Avalanche and Continuum.
 
-Neither library is imported: what is used of their objects is listed here. Pixels are read from the datasets whenever
-they are needed, and once beforehand for the ids.
+Neither library is imported. Pixels are read from the datasets whenever they are needed, and once before, for ids.
 """
 
 from __future__ import annotations
@@ -30,12 +29,18 @@ def stream_from_avalanche(
 
     Images are read as for evaluation, without random transforms: augmentation is the recipe's.
     """
-    train, test = ([_for_evaluation(e.dataset) for e in part] for part in (benchmark.train_stream, benchmark.test_stream))
+    train, test = (
+        [_for_evaluation(e.dataset) for e in part] for part in (benchmark.train_stream, benchmark.test_stream)
+    )
     return stream_from_datasets(train, test, size=size, evaluation=evaluation)
 
 
 def stream_from_continuum(
-    train: Iterable[Any], test: Iterable[Any], *, size: int | None = None, evaluation: Literal["seen", "all"] = "seen"
+    train: Iterable[Any],
+    test: Iterable[Any],
+    *,
+    size: int | None = None,
+    evaluation: Literal["seen", "all"] = "seen",
 ) -> Stream:
     """The task sets of a Continuum scenario, tested on all task sets of another one, that of the test images."""
     return stream_from_datasets(list(train), list(test), size=size, evaluation=evaluation)
@@ -74,7 +79,7 @@ def images_from(dataset: Any, size: int | None = None) -> Images:
 
 
 def pixels_of(image: Any, size: int | None = None) -> Tensor:
-    """An image as uint8 (channels, height, width): a PIL image, an array of uint8, or a tensor of uint8 or of 0 to 1.
+    """A PIL image, an array of uint8 or a tensor of uint8 or of 0 to 1 as uint8 (channels, height, width).
 
     >>> pixels_of(torch.full((3, 2, 2), 0.5)).unique().tolist()
     [128]
@@ -95,8 +100,8 @@ def _eight_bits(image: Tensor) -> Tensor:
     if not bool(((image >= 0) & (image <= 1)).all()):
         low, high = float(image.min()), float(image.max())
         raise BadData(
-            f"The pixels of an image are from {low:.3g} to {high:.3g}: give uint8, or 0 to 1 as ToTensor makes them, "
-            "without normalisation, which is a part of the network here."
+            f"The pixels of an image are from {low:.3g} to {high:.3g}: give uint8, or 0 to 1 as ToTensor makes "
+            "them, without normalisation, which is a part of the network here."
         )
     return (255 * image).round().to(torch.uint8)
 
