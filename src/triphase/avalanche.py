@@ -51,7 +51,7 @@ class TPCStrategy(SupervisedTemplate):
     """Three-Phase Consolidation for Avalanche's streams; results are those of `triphase.run` on the same data.
 
     The model is a `SplitClassifier`. Images are uint8 or 0 to 1, as ToTensor makes them, not normalised: that is
-    done in the network. They are learned without the random transforms of the dataset: augmentation is the recipe's.
+    done in the network. They are learned without random transforms of the dataset: augmentation is the recipe's.
     Plugins are called and see loss, logits and classes of each minibatch, but no pixels, and cannot change a step.
     """
 
@@ -62,18 +62,20 @@ class TPCStrategy(SupervisedTemplate):
         mem_size: int | None = 1500,  # samples in the replay memory; None: no memory
         first: Recipe | None = None,  # of the first experience
         rest: Recipe | None = None,  # of the others
+        t: float = 0.5,  # tolerance, standard deviation of head rows and weight of L_BC, as in TPC
+        s: float = 0.05,
+        w_bc: float = 5.0,
+        pretrained: bool = True,  # False: llf learns in the first experience
         seed: int = 0,
         eval_mb_size: int = 128,
         device: str | torch.device = "cpu",
-        **options: Any,  # plugins, evaluator, eval_every and peval_mode of Avalanche, and those of TPC
+        **options: Any,  # plugins, evaluator, eval_every and peval_mode of Avalanche
     ) -> None:
         if not isinstance(model, SplitClassifier):
             raise InvalidValue(
                 f"TPC learns a network in three blocks, got {type(model).__name__}: take one of "
                 "triphase.models.build, or put yours together as SplitClassifier(llf, csf, head)."
             )
-        names = ("plugins", "evaluator", "eval_every", "peval_mode")
-        shared = {name: options.pop(name) for name in names if name in options}
         self.first = Recipe() if first is None else first
         self.rest = Recipe(n_mbe=64, n_mbr=64) if rest is None else rest
         super().__init__(
@@ -83,18 +85,17 @@ class TPCStrategy(SupervisedTemplate):
             train_epochs=self.rest.epochs,
             eval_mb_size=eval_mb_size,
             device=device,
-            **shared,
+            **options,
         )
         memory = None if mem_size is None else Memory(mem_size, seed=seed)
-        self.learner = TPC(model, memory, seed=seed, **options)
+        self.learner = TPC(model, memory, t=t, s=s, w_bc=w_bc, pretrained=pretrained, seed=seed)
         self.n_learned = 0  # experiences
         self._seen: set[int] = set()  # classes, those of the experience that is being learned included
 
     def forward(self) -> Tensor:
         """Logits of the minibatch of an evaluation; classes that have not been seen get none."""
         pixels = torch.stack([pixels_of(image, self.model.image_size) for image in self.mb_x])
-        classes = range(self.model.n_classes) if self.learner.predict_over == "all" else self._seen
-        return predict(self.model, self.model.encode(pixels), classes)
+        return predict(self.model, self.model.encode(pixels), self._seen)
 
     def criterion(self) -> Tensor:
         """Cross-entropy of the images whose class has been seen."""
