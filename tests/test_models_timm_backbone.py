@@ -186,6 +186,23 @@ def test_bench_runs_a_network_of_timm(photos: Path, tmp_path: Path) -> None:
     assert answer.status == 0, answer.err  # a transformer has no BatchNorm to swap
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("network", list(NETWORKS)[:5])
+def test_each_kind_of_network_teaches_answers_and_is_benchmarked(
+    network: str, photos: Path, tmp_path: Path
+) -> None:
+    cut, size, _ = NETWORKS[network]
+    _, file = _weights(network, size, tmp_path)
+    chosen = ("--backbone", f"timm:{network}@{cut}", "--weights", file, "--image-size", size)
+    done("teach", tmp_path / "model", photos, *chosen)
+    for colour in ("red", "green"):
+        answer = json.loads(done("predict", tmp_path / "model", photos / colour / "3.png", "--json").out)
+        assert answer["answers"][0]["best"] == colour
+    run = ("bench", "run", "folder:2/2-1", "--data", photos, "--epochs", 3, "--memory", 6)
+    done(*run, *chosen, "--engine", "onnx", "--out", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["settings"]["engine"].startswith("onnx")
+
+
 def test_layers_that_do_more_than_batchnorm_are_not_swapped() -> None:
     with pytest.raises(InvalidValue, match="does more than BatchNorm"):
         build("timm:test_efficientnet", load_pretrained=False, image_size=32, norm="brn")

@@ -47,7 +47,7 @@ def _supervised_template() -> Any:
 SupervisedTemplate: Any = object if TYPE_CHECKING else _supervised_template()
 
 
-class TPCStrategy(SupervisedTemplate):
+class TPCStrategy(SupervisedTemplate):  # type: ignore[misc]
     """Three-Phase Consolidation for Avalanche's streams; results are those of `triphase.run` on the same data.
 
     The model is a `SplitClassifier`. Images are uint8 or 0 to 1, as ToTensor makes them, not normalised: that is

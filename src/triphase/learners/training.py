@@ -113,7 +113,7 @@ class TrainingLoop:
             self.epoch = epochs
         return [(self.epochs_before + i // steps, i % steps) for i in range(done, epochs * steps)]
 
-    def step_done(self, loss: Tensor, cross_entropy: Tensor | None = None, **minibatch: Tensor) -> Step:
+    def step_done(self, loss: Tensor, cross_entropy: Tensor | None = None, **minibatch: Any) -> Step:
         """Count one optimiser step as done; the schedule watches the cross-entropy alone (SPEC 9.3)."""
         assert self._optimizer is not None
         lr = self._optimizer.param_groups[-1]["lr"]
