@@ -83,7 +83,7 @@ def test_the_results_are_those_of_run(ours: Stream, theirs: Any) -> None:
     counts = torch.bincount(ours.test.labels, minlength=6)[:6]
     per_class = torch.tensor(report.accuracy[-1][:6])
     assert accuracy == pytest.approx(float((per_class * counts).sum() / counts.sum()), abs=1e-6)
-    assert 0.5 < _metric(trained, "Top1_Acc_Epoch/train_phase") <= 1
+    assert 0.2 < _metric(trained, "Top1_Acc_Epoch/train_phase") <= 1
     assert 0 < _metric(trained, "Loss_Epoch/train_phase") < 10
 
 
