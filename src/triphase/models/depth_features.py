@@ -37,5 +37,11 @@ class DepthFeatures(nn.Module):
         return torch.cat([F.normalize(part) for part in (*taken, h)], 1)
 
 
+def pooled_map(csf: nn.Module, z: Tensor) -> Tensor:
+    """(n, channels): the mean of the feature map at the cut, whatever else the latents carry."""
+    first = next(csf.children(), None)
+    return _pooled(first(z) if isinstance(first, SplitLatent) else z)
+
+
 def _pooled(h: Tensor) -> Tensor:
     return h.flatten(2).mean(2) if h.dim() > 2 else h
