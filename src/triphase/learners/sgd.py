@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
 from torch.optim.sgd import sgd
 
 from triphase.stopwatch import Stopwatch
@@ -26,10 +27,15 @@ class SGD:
     """
 
     def __init__(
-        self, param_groups: list[dict[str, Any]], momentum: float, stopwatch: Stopwatch | None = None
+        self,
+        param_groups: list[dict[str, Any]],
+        momentum: float,
+        stopwatch: Stopwatch | None = None,
+        scaler: GradScaler | None = None,
     ) -> None:
         self.param_groups, self.momentum = param_groups, momentum
         self.stopwatch = Stopwatch() if stopwatch is None else stopwatch  # of the backward pass
+        self.scaler = scaler  # of the loss, where activations are of a precision in which gradients underflow
         self.buffers: dict[Tensor, Tensor] = {}  # the momentum of each parameter that has moved
 
     def zero_grad(self) -> None:

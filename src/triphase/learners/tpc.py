@@ -25,13 +25,12 @@ from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.learners.checks import check_choices, refuse_head_bias
 from triphase.learners.protocol import ClosedForm, Tick, ignore
 from triphase.learners.sgd import SGD
+from triphase.learners.teacher import copy_teacher, load_teacher
 from triphase.learners.training import (
     TrainingLoop,
-    copy_teacher,
     drop_label,
     learner_state,
     load_learner_state,
-    load_teacher,
     predict,
     set_trainable,
     sgd_step,
@@ -40,7 +39,7 @@ from triphase.learners.training import (
 from triphase.maths import bias_correction_loss, block_gradient, normalize_, outside, stable_lr
 from triphase.maths.bias import check_std, class_rows
 from triphase.maths.masking import check_tolerance, gradient_masks
-from triphase.models import SplitClassifier
+from triphase.models import SplitClassifier, placed
 from triphase.models.inference import Ensemble, Member
 
 SGDStep = Callable[[SGD, Tensor, Tensor, Tensor], Tensor]  # optimizer, cross-entropy, z, logits -> the whole loss
@@ -96,7 +95,7 @@ class TPC:
         if not eps > 0:
             raise InvalidValue(f"eps must be above 0, for the logarithm of rows that are zero, got {eps}.")
         self.context = Context() if context is None else context
-        self.model, self.memory, self.seed = model, memory, seed
+        self.model, self.memory, self.seed = placed(model, self.context), memory, seed
         self.t, self.s, self.w_bc, self.eps = t, s, w_bc, eps
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
         self.share_1, self.share_3, self.empty_phase1 = share_1, share_3, empty_phase1

@@ -6,13 +6,13 @@ what was done: `begin` is False for finished sections, and `steps` starts where 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
 
 from triphase.context import Context
 from triphase.data.memory import Memory
@@ -40,6 +40,7 @@ class TrainingLoop:
     best_ce: float  # lowest mean cross-entropy of an epoch
     epochs_since_best: int
     ce_sum: float  # of the steps of this epoch
+    loss_scale: dict[str, Any]  # as loaded: how GradScaler scales the loss in float16
 
     def __init__(
         self,
@@ -57,6 +58,8 @@ class TrainingLoop:
         self._resume: str | None = None
         self._fresh = True  # no optimiser of this section has been built before
         self._left = 0  # steps of this section that are planned and not yet taken
+        self._scaler: GradScaler | None = None
+        self.loss_scale = {}
         self._rewind()
 
     def begin(self, section: str) -> bool:
@@ -89,7 +92,7 @@ class TrainingLoop:
             if named:
                 rates = {"lr": lr / self.lr_divisor, "initial_lr": lr, "weight_decay": decay}
                 groups.append({"params": [p for _, p in named], **rates})
-        self._optimizer = SGD(groups, recipe.momentum, self.context.stopwatch)
+        self._optimizer = SGD(groups, recipe.momentum, self.context.stopwatch, self._loss_scaler(model))
         kept = {"phase": False, "experience": self.epochs_before > 0, "never": True}[self._reset_momentum]
         if not self._fresh or (kept and not fresh):  # not fresh: continued in the middle of this section
             self._restore_momentum()
@@ -134,7 +137,8 @@ class TrainingLoop:
 
     def state_dict(self) -> dict[str, Any]:
         """Position and schedule; `momentum_state` is separate, because it is large."""
-        return {name: getattr(self, name) for name in POSITION + SCHEDULE}
+        state = {name: getattr(self, name) for name in POSITION + SCHEDULE}
+        return state if self._scaler is None else state | {"loss_scale": self._scaler.state_dict()}
 
     def momentum_state(self) -> dict[str, Tensor]:
         """The momentum buffers by parameter name."""
@@ -150,8 +154,15 @@ class TrainingLoop:
         """Continue from a saved position."""
         for name, value in state.items():
             setattr(self, name, value)
-        self._resume = self.section or None
+        self._resume, self._scaler = self.section or None, None
         self._momentum, self._optimizer, self._fresh, self._left = dict(momentum), None, False, 0
+
+    def _loss_scaler(self, model: SplitClassifier) -> GradScaler | None:
+        if model.precision == "float16" and self._scaler is None:
+            self._scaler = GradScaler(model.device.type)
+            if self.loss_scale:
+                self._scaler.load_state_dict(self.loss_scale)
+        return self._scaler if model.precision == "float16" else None
 
     def _rewind(self) -> None:
         self.section, self.epochs_before, self.epoch, self.step = "", 0, 0, 0
@@ -194,15 +205,21 @@ def sgd_step(optimizer: SGD | torch.optim.Optimizer, loss: Tensor) -> None:
     csf_learns = len(optimizer.param_groups) > 1
     with optimizer.stopwatch.time_backward(csf_learns) if isinstance(optimizer, SGD) else nullcontext():
         optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        scaler = optimizer.scaler if isinstance(optimizer, SGD) else None
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(cast(torch.optim.Optimizer, optimizer))  # no step where a gradient overflowed
+            scaler.update()
 
 
 def predict(model: SplitClassifier, z: Tensor, seen: Collection[int]) -> Tensor:
-    """Logits in evaluation mode, -inf for classes outside `seen`."""
+    """Logits in evaluation mode, on the host; -inf for classes outside `seen`."""
     with eval_mode(model), torch.no_grad():
         logits = model.tail(z.to(model.device).float())
-    return mask_unseen(logits, seen)
+    return mask_unseen(logits.cpu(), seen)
 
 
 def mask_unseen(logits: Tensor, seen: Collection[int]) -> Tensor:
@@ -250,20 +267,6 @@ def load_blocks(model: SplitClassifier, state: dict[str, Any]) -> None:
             getattr(model, block).load_state_dict(state[block])
         except RuntimeError as error:
             raise CorruptState(f"The saved {block} does not fit this network: {error}") from error
-
-
-def copy_teacher(model: SplitClassifier) -> nn.Sequential:
-    """csf and head as they are now, in evaluation mode: what distillation compares with."""
-    return copy.deepcopy(nn.Sequential(model.csf, model.head)).eval()
-
-
-def load_teacher(model: SplitClassifier, state: dict[str, Any]) -> nn.Sequential | None:
-    """The teacher of a saved state, if it has one."""
-    if "teacher" not in state:
-        return None
-    teacher = copy_teacher(model)
-    teacher.load_state_dict(state["teacher"])
-    return teacher
 
 
 def drop_label(known: set[int], label: int) -> set[int]:
