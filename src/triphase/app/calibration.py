@@ -19,7 +19,7 @@ from triphase.maths.sampling import evenly_spaced
 PRIOR = 5.0  # exemplars that the prior of the temperature is worth
 MAX_WEIGHED = 1000  # exemplars to which the weight of the closed form is fitted, evenly spaced
 WEIGHT_FACTORS = tuple(2.0 ** (step / 2) for step in range(-6, 7))  # of the constant weight, that are compared
-WEIGHT_SPREAD = math.log(2)  # standard deviation of the prior of the logarithm of the weight
+WEIGHT_SPREAD = math.log(2) / 3  # standard deviation of the prior of the logarithm of the weight
 MAX_FACTOR = 1e3  # the temperature stays within this factor of the spread of the logits, either way
 # Share of known images that each threshold accepts, by the number of out-of-distribution scores: 95 % in all.
 ACCEPT = {1: (0.95,), 2: (0.96, 0.99)}

@@ -17,7 +17,7 @@ from triphase.maths.sampling import evenly_spaced
 from triphase.models import SplitClassifier
 from triphase.models.depth_features import pooled_map
 
-ALIKE = 0.2  # how far apart two photos of one occasion are, at most, as a share of the distance between classes
+ALIKE = 0.18  # how far apart two photos of one occasion are, at most, as a share of the distance between classes
 MIN_CHANNELS = 32  # of a feature map whose mean tells photos apart; that of an image is only its colour
 MAX_COMPARED = 500  # photos from which the distance between classes is taken
 SECONDS = 600.0  # between two photos of one occasion
