@@ -17,8 +17,8 @@ from triphase.errors import InvalidValue
 from triphase.maths.sampling import evenly_spaced
 
 PRIOR = 5.0  # exemplars that the prior of the temperature is worth
-MAX_WEIGHED = 1000  # exemplars to which the weight of the closed form is fitted, evenly spaced
-WEIGHT_FACTORS = tuple(2.0 ** (step / 2) for step in range(-6, 7))  # of the constant weight, that are compared
+MAX_WEIGHED = 500  # exemplars to which the weight of the closed form is fitted, evenly spaced
+WEIGHT_FACTORS = tuple(2.0 ** (step / 2) for step in range(-4, 5))  # of the constant weight, that are compared
 WEIGHT_SPREAD = math.log(2) / 3  # standard deviation of the prior of the logarithm of the weight
 MAX_FACTOR = 1e3  # the temperature stays within this factor of the spread of the logits, either way
 # Share of known images that each threshold accepts, by the number of out-of-distribution scores: 95 % in all.
@@ -113,7 +113,7 @@ def fit_weight(adapted: Tensor, closed: Tensor, y: Tensor, constant: float) -> f
 
     >>> adapted, closed = torch.eye(2).repeat(50, 1), torch.eye(2).flip(0).repeat(50, 1)
     >>> fit_weight(adapted, closed, torch.tensor([0, 1] * 50), constant=2.0)
-    0.25
+    0.5
     """
     rows = evenly_spaced(len(y), MAX_WEIGHED)
     adapted, closed, y = adapted[rows].double(), closed[rows].double(), y[rows]
