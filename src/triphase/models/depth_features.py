@@ -48,4 +48,7 @@ def pooled_map(csf: nn.Module, z: Tensor) -> Tensor:
 
 
 def _pooled(h: Tensor) -> Tensor:
+    """(n, channels): the mean over the places of a feature map, or over tokens (n, tokens, channels)."""
+    if h.dim() == 3:
+        return h.mean(1)
     return h.flatten(2).mean(2) if h.dim() > 2 else h
