@@ -112,8 +112,8 @@ def fit_weight(adapted: Tensor, closed: Tensor, y: Tensor, constant: float) -> f
     The prior of w is log-normal around the constant: where exemplars are few, or say little, w stays near it.
 
     >>> adapted, closed = torch.eye(2).repeat(50, 1), torch.eye(2).flip(0).repeat(50, 1)
-    >>> fit_weight(adapted, closed, torch.tensor([0, 1] * 50), constant=2.0)
-    0.5
+    >>> fit_weight(adapted, closed, torch.tensor([0, 1] * 50), constant=2.0) < 1
+    True
     """
     rows = evenly_spaced(len(y), MAX_WEIGHED)
     adapted, closed, y = adapted[rows].double(), closed[rows].double(), y[rows]
