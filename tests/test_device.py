@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from command import Call
 from fake_device import FAKE, FakeDevice
+from lessons import paint
 from oracle import Killed, StopAtSave
 from triphase import (
     AR1,
@@ -20,6 +23,7 @@ from triphase import (
     Anchored,
     BiC,
     Context,
+    ContinualClassifier,
     DepthSLDA,
     DERpp,
     FineTune,
@@ -31,6 +35,9 @@ from triphase import (
     device,
     run,
 )
+from triphase.app import lesson_checkpoint
+from triphase.app.store.versions import Store
+from triphase.app.teach import teach
 from triphase.data import batches, training_latents
 from triphase.data.batches import Minibatch
 from triphase.data.feature_cache import latents, unpack
@@ -136,6 +143,37 @@ def test_a_run_begun_on_one_device_goes_on_on_another(tmp_path: Path, stop_at_sa
     assert report.accuracy == expected.accuracy
     again = LEARNERS["tpc"](tiny_model(), Context())
     assert run(again, tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run").amca == report.amca
+
+
+def test_a_classifier_learns_and_answers_on_the_device_as_on_the_cpu() -> None:
+    options: dict[str, Any] = {"backbone": "small_cnn", "image_size": 8, "memory": 60}
+    x = tiny_images().read(torch.arange(36)).numpy()
+    answers = []
+    for where in (torch.device("cpu"), FAKE):
+        with FakeDevice():
+            classifier = ContinualClassifier(**options, device=where)
+            for rows in (slice(0, 24), slice(24, 36)):
+                classifier.partial_fit(x[rows], tiny_images().labels.tolist()[rows])
+            answers.append(classifier.predict_proba(x))
+            assert classifier.model_.network.device == where and classifier._inference[0].device == where
+    assert np.array_equal(answers[0], answers[1])
+
+
+def test_an_interrupted_lesson_goes_on_on_another_device_and_says_so(
+    tmp_path: Path, stop_at_save: StopAtSave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lesson_checkpoint, "SAVE_EVERY", 0.0)
+    for colour in ("red", "green"):
+        paint(tmp_path / "photos" / colour, colour, range(12))
+    options = {"backbone": "small_cnn", "image_size": 8, "memory": 60}
+    stop_at_save(3)
+    with pytest.raises(Killed):
+        teach(tmp_path / "model", tmp_path / "photos", options)
+    stop_at_save(None)
+    with FakeDevice():
+        outcome = teach(tmp_path / "model", tmp_path / "photos", options, context=Context(device=FAKE))
+    assert outcome.published and "Begun on cpu, this goes on on meta" in outcome.notes[1]
+    assert Store(tmp_path / "model").version().info["device"] == "meta"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -20,9 +20,10 @@ from triphase.context import Context
 from triphase.data.feature_cache import encode, features, pack, unpack
 from triphase.data.images import Images
 from triphase.data.memory import HELD_OUT, Memory
+from triphase.device import record_name
 from triphase.errors import CorruptState, InvalidValue, TriphaseWarning
 from triphase.learners.protocol import Teachable
-from triphase.models import SplitClassifier, backbone, build_for_photos
+from triphase.models import SplitClassifier, backbone, build_for_photos, placed
 from triphase.models.engine import engine_of, frozen_form, remember_graphs
 from triphase.models.inference import Ensemble
 
@@ -38,7 +39,7 @@ class Model:
     ) -> None:
         """`blank`: a state will be loaded, so pre-trained weights need not be read; `size` is its images'."""
         self.options, self.context = options, context or Context(engine="auto")
-        self.network: SplitClassifier = build_network(options, blank=blank, size=size)
+        self.network: SplitClassifier = placed(build_network(options, blank=blank, size=size), self.context)
         self.network.freeze("llf")
         self.memory = self._make_memory()
         make = LEARNERS[options.learner].make
@@ -97,7 +98,8 @@ class Model:
         """
         ensemble, logits, ood = self.inference(), [], []
         for rows in torch.arange(len(z)).split(BATCH):
-            part = ensemble(unpack(z[rows].float()), None if f is None else f[rows])
+            features = None if f is None else f[rows].to(ensemble.device)
+            part = [t.cpu() for t in ensemble(unpack(z[rows].float().to(ensemble.device)), features)]
             logits.append(part[0])
             ood.append(ood_scores(*part))
         return torch.cat(logits), torch.cat(ood)
@@ -106,8 +108,8 @@ class Model:
         """The learner as it answers, its frozen blocks in their fastest form."""
         ensemble = self.learner.inference()
         with torch.inference_mode():
-            z = self.llf(torch.zeros(2, 3, self.size, self.size))
-        return ensemble.with_csf(lambda csf: frozen_form(csf, z, self.context))
+            z = self.llf(torch.zeros(2, 3, self.size, self.size, device=self.network.device))
+        return ensemble.with_csf(lambda csf: frozen_form(csf, z, self.context)).to(self.network.device)
 
     @property
     def engine(self) -> str:
@@ -115,9 +117,15 @@ class Model:
         return engine_of(self.context, self.network.llf)
 
     @property
+    def device(self) -> str:
+        """What the network computes on, as it is recorded."""
+        return record_name(self.network.device)
+
+    @property
     def llf(self) -> nn.Module:
         """llf in its fastest form, from float pixels 0..255."""
-        return frozen_form(self.network.llf, torch.zeros(2, 3, self.size, self.size), self.context)
+        blank = torch.zeros(2, 3, self.size, self.size, device=self.network.device)
+        return frozen_form(self.network.llf, blank, self.context)
 
     def logits_of(self, ids: Tensor, z: Callable[[Tensor], Tensor]) -> Tensor:
         """Logits of photos: those of the last calibration for exemplars, else of the packed latents z(rows)."""
@@ -143,6 +151,7 @@ class Model:
             "learner": self.options.learner,
             "replay": self.options.replay,
             "engine": self.engine,
+            "device": self.device,
             "lessons": self.lessons,
             "memory": {
                 "samples": len(memory) if memory is not None else 0,
@@ -288,8 +297,3 @@ def rows_of(ids: Tensor, wanted: Tensor) -> Tensor:
 def labels_by_id(images: Images) -> dict[int, int]:
     """Id of each image -> its class."""
     return dict(zip(images.ids.tolist(), images.labels.tolist(), strict=True))
-
-
-def no_such_class(names: Collection[str], wanted: str) -> InvalidValue:
-    """The error for a class that the model does not know."""
-    return InvalidValue(f"No class is called {wanted!r}; there are {', '.join(sorted(names)) or 'none yet'}.")
