@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,12 +40,13 @@ from triphase import (
 from triphase.app import lesson_checkpoint
 from triphase.app.store.versions import Store
 from triphase.app.teach import teach
-from triphase.data import batches, training_latents
-from triphase.data.batches import Minibatch
+from triphase.data.batches import Batches
 from triphase.data.feature_cache import latents, unpack
+from triphase.data.training_latents import TrainingLatents
 from triphase.errors import InvalidValue, TriphaseWarning
+from triphase.learners import finetune, frozen, ncm, tpc
 from triphase.learners.placement import move
-from triphase.maths import masking, outside
+from triphase.maths import bias, masking
 from triphase.models import with_batch_renorm
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
@@ -91,7 +94,9 @@ def learned_scores(make: Make, where: torch.device) -> Tensor:
     for experience in tiny_stream().experiences:
         learner.learn(experience, FIRST if experience.index == 1 else REST)
     assert learner.model.device == where
-    return learner.logits(unpack(latents(learner.model, tiny_images(), context=learner.context)))
+    scores = learner.logits(unpack(latents(learner.model, tiny_images(), context=learner.context)))
+    assert scores.device.type == "cpu", "scores of two devices could meet: they belong on the host"
+    return scores
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -101,16 +106,43 @@ def test_no_tensors_of_two_devices_meet_while_a_learner_learns_and_is_evaluated(
         assert torch.equal(learned_scores(LEARNERS[name], FAKE), expected)
 
 
-@pytest.mark.parametrize("forgotten", ["labels", "latents", "mask"])
-def test_a_tensor_that_stays_on_the_host_is_found(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if forgotten == "labels":
-        monkeypatch.setattr(batches, "Minibatch", lambda z, y, *rest: Minibatch(z, y.cpu(), *rest))
-    elif forgotten == "latents":
-        monkeypatch.setattr(training_latents, "unpack", lambda z: unpack(z.cpu()))
-    else:
-        monkeypatch.setattr(masking, "outside", lambda classes, logits: outside(classes, logits).cpu())
-    with FakeDevice(), pytest.raises(AssertionError, match="two devices"):
-        learned_scores(LEARNERS["tpc"], FAKE)
+@pytest.mark.parametrize(
+    ("owner", "function", "removed", "name"),
+    [
+        (SplitClassifier, "encode", ".to(self.device)", "tpc from scratch"),
+        (TrainingLatents, "lookup", "self.upload", "tpc"),
+        (Batches, "_minibatches", "self._latents.upload", "finetune"),
+        (Batches, "image_latents", ".to(self.model.device)", "derpp"),
+        (Batches, "memory_latents", ".to(self.model.device)", "bic"),
+        (frozen, "features", ".to(model.device)", "slda"),
+        (finetune, "predict", ".to(model.device)", "finetune"),
+        (tpc, "predict", ".cpu()", "anchored"),
+        (ncm, "latent_features", ".to(model.device)", "ncm"),
+        (ncm, "latent_features", ".cpu()", "ncm"),
+        (masking, "_outside", ".to(device)", "tpc"),
+        (bias, "_rows", ".to(device)", "ar1"),
+        (tpc, "normalize_", ".cpu()", "tpc without memory"),
+        (tpc, "normalize_", ".to(weight.device)", "tpc without memory"),
+        (DERpp, "_loss", ".to(logits)", "derpp"),
+        (DERpp, "_logits", ".cpu()", "derpp"),
+        (Anchored, "_adapted_model", ".to(self.model.device)", "anchored, solved"),
+    ],
+)
+def test_one_copy_less_is_found(
+    owner: Any, function: str, removed: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, function, without(getattr(owner, function), removed))
+    with FakeDevice(), pytest.raises((AssertionError, RuntimeError), match="two devices|double precision"):
+        learned_scores(LEARNERS[name], FAKE)
+
+
+def without(function: Any, removed: str) -> Any:
+    """A function as it would be without some words of its source, where they come last."""
+    before, found, after = textwrap.dedent(inspect.getsource(function)).rpartition(removed)
+    assert found
+    names = dict(inspect.unwrap(function).__globals__)
+    exec(f"from __future__ import annotations\n{before}{after}", names)
+    return names[function.__name__]
 
 
 @pytest.mark.parametrize("name", ["tpc", "ar1", "anchored, solved"])
@@ -172,7 +204,7 @@ def test_an_interrupted_lesson_goes_on_on_another_device_and_says_so(
     stop_at_save(None)
     with FakeDevice():
         outcome = teach(tmp_path / "model", tmp_path / "photos", options, context=Context(device=FAKE))
-    assert outcome.published and "Begun on cpu, this goes on on meta" in outcome.notes[1]
+    assert outcome.published and "Begun on cpu, this goes on on meta" in " ".join(outcome.notes), outcome.notes
     assert Store(tmp_path / "model").version().info["device"] == "meta"
 
 
