@@ -52,7 +52,7 @@ class Model:
         self.calibration = Calibration()
         self.exemplar_correct = torch.empty(0, dtype=torch.bool)  # which exemplars are recognised
         self.exemplar_logits = NO_IDS, torch.empty(0, 0)  # their ids and scores, since the last calibration
-        self.exemplar_features = NO_IDS, torch.empty(0, 0, dtype=torch.float16)  # their ids and features for SLDA
+        self.exemplar_features = NO_IDS, torch.empty(0, 0, dtype=torch.float16)  # for the closed form
         self.covariance_reestimated = False  # from stored samples, because a class was forgotten
 
     @property
