@@ -61,9 +61,10 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         image_size: int | None = None,
         learner: str = "anchored",
         seed: int = 0,
+        weights: str | Path | None = None,
         device: str | torch.device = "auto",
     ) -> None:
-        self.backbone, self.memory, self.replay = backbone, memory, replay
+        self.backbone, self.memory, self.replay, self.weights = backbone, memory, replay, weights
         self.image_size, self.learner, self.seed, self.device = image_size, learner, seed, device
 
     def fit(self, X: Pictures, y: Sequence[Any] | NDArray[Any]) -> ContinualClassifier:
@@ -103,8 +104,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             names.sort(key=KINDS[kind])
         if not hasattr(self, "model_"):
             options = ModelOptions(**self._model_options())
-            size = options.image_size or size_for_pictures(X, backbone(options.backbone).photo_size)
-            model = Model(replace(options, image_size=size), context=self._context())
+            own = backbone(options.backbone)
+            suitable = own.photo_size if own.fixed_size else size_for_pictures(X, own.photo_size)
+            model = Model(replace(options, image_size=options.image_size or suitable), context=self._context())
         else:
             model = self.model_
             model.options.check_agreement(model.size, self._model_options())
