@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from triphase.app.calibration import Calibration
+from triphase.app.network import build_network
 from triphase.app.ood import Moments, ood_scores
 from triphase.app.options import LEARNERS, ModelOptions, parse_memory
 from triphase.app.store.state_schema import check_learner
@@ -22,9 +21,9 @@ from triphase.data.feature_cache import encode, features, pack, unpack
 from triphase.data.images import Images
 from triphase.data.memory import HELD_OUT, Memory
 from triphase.device import record_name
-from triphase.errors import CorruptState, InvalidValue, TriphaseWarning
+from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.protocol import Teachable
-from triphase.models import SplitClassifier, backbone, build_for_photos, placed
+from triphase.models import SplitClassifier, placed
 from triphase.models.engine import engine_of, frozen_form, remember_graphs
 from triphase.models.inference import Ensemble
 
@@ -273,23 +272,6 @@ class Model:
                     f"A memory of {self.options.memory} holds no sample of {sample} bytes; give more."
                 )
         return Memory(number, seed=self.options.seed, store=store, dtype=torch.float16)
-
-
-def build_network(options: ModelOptions, *, blank: bool = False, size: int | None = None) -> SplitClassifier:
-    """The network of a model, without its weights if a state will be loaded."""
-    chosen = backbone(options.backbone)
-    weights = None if blank or options.weights is None else Path(options.weights)
-    if not (blank or chosen.pretrained or weights):
-        warnings.warn(
-            f"{options.backbone} comes without pre-trained weights: its frozen half stays random, and it will "
-            "recognise little. Take a backbone that is pre-trained for photos.",
-            TriphaseWarning,
-            stacklevel=3,
-        )
-    size = size or options.image_size or chosen.photo_size
-    return build_for_photos(
-        options.backbone, image_size=size, weights=weights, seed=options.seed, load_pretrained=not blank
-    )
 
 
 def rows_of(ids: Tensor, wanted: Tensor) -> Tensor:
