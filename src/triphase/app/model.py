@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from triphase.app.calibration import Calibration
 from triphase.app.network import build_network
+from triphase.app.occasions import n_alike
 from triphase.app.ood import Moments, ood_scores
 from triphase.app.options import LEARNERS, ModelOptions, parse_memory
 from triphase.app.store.state_schema import check_learner
@@ -96,17 +97,23 @@ class Model:
 
         f are the closed form's features, where they are known.
         """
-        ensemble, logits, ood = self.inference(), [], []
+        ensemble, parts, ood = self.member_scores(z, f)
+        return ensemble.weighted(parts), ood
+
+    def member_scores(self, z: Tensor, f: Tensor | None = None) -> tuple[Ensemble, list[Tensor], Tensor]:
+        """The learner as it answers, the scores of each of its members, and the out-of-distribution scores."""
+        ensemble, chunks, ood = self.inference(), [], []
         for rows in torch.arange(len(z)).split(BATCH):
             features = None if f is None else f[rows].to(ensemble.device)
-            part = [t.cpu() for t in ensemble(unpack(z[rows].float().to(ensemble.device)), features)]
-            logits.append(part[0])
-            ood.append(ood_scores(*part))
-        return torch.cat(logits), torch.cat(ood)
+            there, distances = ensemble.member_scores(unpack(z[rows].float().to(ensemble.device)), features)
+            parts, distances = [scores.cpu() for scores in there], distances.cpu()
+            chunks.append(parts)
+            ood.append(ood_scores(ensemble.weighted(parts), distances))
+        return ensemble, [torch.cat(column) for column in zip(*chunks, strict=True)], torch.cat(ood)
 
-    def inference(self) -> Ensemble:
-        """The learner as it answers, its frozen blocks in their fastest form."""
-        ensemble = self.learner.inference()
+    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """The learner as it answers, its frozen blocks in their fastest form; `also` is counted in for once."""
+        ensemble = self.learner.inference(also)
         with torch.inference_mode():
             z = self.llf(torch.zeros(2, 3, self.size, self.size, device=self.network.device))
         return ensemble.with_csf(lambda csf: frozen_form(csf, z, self.context)).to(self.network.device)
@@ -158,6 +165,7 @@ class Model:
                 "capacity": memory.capacity if memory is not None else 0,
                 "bytes": memory.nbytes + self.exemplar_features[1].nbytes if memory is not None else 0,
                 "exemplars": len(self.exemplar_correct),
+                "alike": n_alike(self.network, memory),
             },
             "taught": len(self.taught),
             "unknown": self.calibration.rejects,
