@@ -16,6 +16,7 @@ from triphase.errors import Busy
 from triphase.server.lesson_process import patiently
 
 REQUEST = {"work": "lesson", "settings": {}, "options": {}, "patience": 0, "parent": None, "thumbnails": True}
+REQUEST |= {"device": "cpu"}
 
 
 def test_work_is_tried_again_while_somebody_else_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:

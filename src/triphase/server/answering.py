@@ -54,8 +54,8 @@ class Loaded:
 class Answering:
     """The predictor of a model directory."""
 
-    def __init__(self, path: Path, pools: Pools, max_pixels: int) -> None:
-        self.path, self._pools, self._max_pixels = path, pools, max_pixels
+    def __init__(self, path: Path, pools: Pools, max_pixels: int, device: str = "cpu") -> None:
+        self.path, self._pools, self._max_pixels, self._device = path, pools, max_pixels, device
         self._loaded: Loaded | None = None
         self._loading = Lock()
         self._refresh: asyncio.Task[None] | None = None
@@ -131,7 +131,7 @@ class Answering:
                 self._loaded = None
             elif self._loaded is None or self._loaded.stamp != stamp:
                 parts, version = Store(self.path).load(parts=PARTS)
-                self._loaded = Loaded(Predictor(parts), version.number, stamp)
+                self._loaded = Loaded(Predictor(parts, self._device), version.number, stamp)
 
     def _stamp(self) -> Stamp | None:
         try:

@@ -26,8 +26,10 @@ from triphase.app.plan import LessonSettings
 from triphase.app.teach import dry_run, teach
 from triphase.app.thumbnails import Thumbnails, thumbnail
 from triphase.app.thumbnails import add as add_thumbnails
+from triphase.context import Context
 from triphase.data.sources.files import file_id
 from triphase.data.sources.folder import class_folders
+from triphase.device import make_deterministic
 from triphase.errors import BadData, Busy, TriphaseError, TriphaseWarning
 
 NICENESS = 5  # answers go first
@@ -66,34 +68,41 @@ def _serve(request: dict[str, Any], report: Callable[[Event], None]) -> None:
 
 def _run(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
     work = {"plan": _plan, "lesson": _teach, "consolidation": _consolidate}[request["work"]]
+    context = Context(engine="auto", device=request["device"])
+    if context.device is not None and context.device.type == "cuda":
+        make_deterministic()
     threads = LessonCheckpoint.recorded_threads(Path(request["model"]))
     if threads is not None:  # with others, what was interrupted would end with another model
         torch.set_num_threads(threads)
-    return work(request, report)
+    return work(request, context, report)
 
 
-def _plan(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
+def _plan(request: dict[str, Any], context: Context, report: Callable[[Event], None]) -> Event:
     model, photos, settings = Path(request["model"]), Path(request["photos"]), LessonSettings(**request["settings"])
-    return {"event": "plan", "plan": dry_run(model, photos, request["options"], settings).to_json()}
+    return {
+        "event": "plan",
+        "plan": dry_run(model, photos, request["options"], settings, context=context).to_json(),
+    }
 
 
-def _teach(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
+def _teach(request: dict[str, Any], context: Context, report: Callable[[Event], None]) -> Event:
     model, photos, settings = Path(request["model"]), Path(request["photos"]), LessonSettings(**request["settings"])
     outcome = patiently(
-        lambda: teach(model, photos, request["options"], settings, watch=_Progress(report)), request["patience"]
+        lambda: teach(model, photos, request["options"], settings, watch=_Progress(report), context=context),
+        request["patience"],
     )
     if request["thumbnails"] and outcome.refusal is None:
         _add_thumbnails(model, photos)
     return {"event": "outcome", "outcome": outcome.to_json(), "refusal": outcome.refusal}
 
 
-def _consolidate(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
+def _consolidate(request: dict[str, Any], context: Context, report: Callable[[Event], None]) -> Event:
     model, minutes, parent = Path(request["model"]), request["settings"]["minutes"], request["parent"]
 
     def work() -> Event:
         if parent is not None and (published := consolidated_since(model, parent)) is not None:
             return published
-        return consolidate(model, minutes, watch=_Progress(report)).to_json()
+        return consolidate(model, minutes, watch=_Progress(report), device=context.device).to_json()
 
     return {"event": "outcome", "outcome": patiently(work, request["patience"]), "refusal": None}
 

@@ -34,10 +34,15 @@ class ServedModel:
         self.path, self.name, self.pools = path, path.name, pools
         self.store = Store(path)
         self.work = path.with_name(path.name + BESIDE)
-        self.answering = Answering(path, pools, options.limits.pixels)
+        self.answering = Answering(path, pools, options.limits.pixels, options.device)
         self.drafts = Drafts(self.work / "drafts", options.limits)
         self.lessons = Lessons(
-            path, self.work / "lessons", self.drafts, self.published, thumbnails=options.thumbnails
+            path,
+            self.work / "lessons",
+            self.drafts,
+            self.published,
+            thumbnails=options.thumbnails,
+            device=options.device,
         )
         self.pictures = TaughtPictures(path)
         self.reviewing = Reviewing(path, self.work, self.pictures, pools)
