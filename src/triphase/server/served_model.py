@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from triphase.app.model import no_such_class
+from triphase.app.class_names import no_such_class
 from triphase.app.photo_keys import photo_key
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
