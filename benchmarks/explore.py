@@ -27,7 +27,7 @@ from triphase import SLDA, TPC, Anchored, Experience, Memory, Recipe
 from triphase.data.batches import Batches
 from triphase.learners.anchored import standardize_seen
 from triphase.learners.protocol import Tick, ignore
-from triphase.learners.training import copy_teacher
+from triphase.learners.teacher import copy_teacher
 from triphase.maths import normalize_
 from triphase.models import build
 

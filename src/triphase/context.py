@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from triphase.budget import Budget
+from triphase.processes import Processes
 from triphase.stopwatch import Stopwatch
 
 MAX_PREPARED = 4  # blocks whose fastest form is kept
@@ -25,7 +26,8 @@ class Context:
 
     `budget` limits the memory that latents take, `stopwatch` times the parts of training, and `latents_folder` is
     where runs over the same images with the same llf find each other's latents (None: nowhere). `engine` runs
-    frozen blocks: "torch", "onnx", or "auto" for ONNX Runtime where it pays.
+    frozen blocks: "torch", "onnx", or "auto" for ONNX Runtime where it pays. `processes` are those that train the
+    same run together; by default this one alone.
     """
 
     def __init__(
@@ -33,9 +35,11 @@ class Context:
         budget: Budget | None = None,
         latents_folder: Path | None = None,
         engine: Literal["torch", "onnx", "auto"] = "torch",
+        processes: Processes | None = None,
     ) -> None:
         self.budget = Budget() if budget is None else budget
         self.engine = engine
+        self.processes = Processes() if processes is None else processes
         self.graphs: dict[bytes, Tensor] = {}  # ONNX graphs of frozen blocks, by the checksums of the blocks
         self.sessions: dict[bytes, nn.Module] = {}  # the same ready to run
         self.stopwatch = Stopwatch()

@@ -9,7 +9,9 @@ TriphaseError
 ├── CannotWrite (OSError)        the disk refused
 ├── Busy (RuntimeError)          somebody else is writing there
 ├── LockLost (RuntimeError)      a directory that was moved, deleted or unlocked while it was written
-└── Interrupted (RuntimeError)   stopped on request; what was done is saved
+├── Interrupted (RuntimeError)   stopped on request; what was done is saved
+├── ProcessLost (RuntimeError)   another process of the same run is gone or cannot be reached
+└── ProcessFailed (RuntimeError) what went wrong in another process than the first of a run
 """
 
 from collections.abc import Sequence
@@ -64,6 +66,14 @@ class LockLost(TriphaseError, RuntimeError):
 
 class Interrupted(TriphaseError, RuntimeError):
     """Stopped on request; what was done is saved."""
+
+
+class ProcessLost(TriphaseError, RuntimeError):
+    """Another process of the same run is gone or cannot be reached."""
+
+
+class ProcessFailed(TriphaseError, RuntimeError):
+    """What went wrong in another process than the first of a run."""
 
 
 class TriphaseWarning(UserWarning):

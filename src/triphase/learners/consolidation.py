@@ -44,8 +44,7 @@ def train_on_memory(tpc: TPC, start: nn.Module, recipe: Recipe, tick: Tick = ign
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * (1 + math.cos(math.pi * progress)) / 2
             loss = F.cross_entropy(model.tail(mb.z), mb.y, label_smoothing=LABEL_SMOOTHING)
-            sgd_step(optimizer, loss)
-            tick(loop.step_done(loss))
+            tick(loop.step_done(sgd_step(optimizer, loss, mb.share)))
     normalize_(model.head.weight, tpc.known, tpc.s)
     loop.finish()
 

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
-from triphase.stopwatch import Stopwatch
+from triphase.context import Context
+from triphase.errors import InvalidValue
+from triphase.processes import Processes
 
 
 class SGD:
@@ -25,11 +27,9 @@ class SGD:
     True
     """
 
-    def __init__(
-        self, param_groups: list[dict[str, Any]], momentum: float, stopwatch: Stopwatch | None = None
-    ) -> None:
+    def __init__(self, param_groups: list[dict[str, Any]], momentum: float, context: Context | None = None) -> None:
         self.param_groups, self.momentum = param_groups, momentum
-        self.stopwatch = Stopwatch() if stopwatch is None else stopwatch  # of the backward pass
+        self.context = Context() if context is None else context
         self.buffers: dict[Tensor, Tensor] = {}  # the momentum of each parameter that has moved
 
     def zero_grad(self) -> None:
@@ -57,3 +57,18 @@ class SGD:
                 maximize=False,
             )
             self.buffers |= {p: b for p, b in zip(moving, buffers, strict=True) if b is not None}
+
+
+def backward_in_all(
+    param_groups: list[dict[str, Any]], loss: Tensor, share: float | None, processes: Processes
+) -> Tensor:
+    """The gradient of a minibatch's loss from those of its shards, summed in one message; returns that loss."""
+    if share is None:
+        raise InvalidValue("Several processes share each minibatch: this learner must give sgd_step its mb.share.")
+    (loss * share).backward()
+    moving = [p for group in param_groups for p in group["params"] if p.grad is not None]
+    mine = loss.detach().view(1) * share if share else loss.new_zeros(1)  # the mean over no sample is not a number
+    message = processes.sum_(torch.cat([*(p.grad.reshape(-1) for p in moving), mine]))
+    for p, grad in zip(moving, message[:-1].split([p.numel() for p in moving]), strict=True):
+        p.grad.copy_(grad.view_as(p))
+    return message[-1]

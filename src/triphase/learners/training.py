@@ -6,23 +6,23 @@ what was done: `begin` is False for finished sections, and `steps` starts where 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.protocol import Step
-from triphase.learners.sgd import SGD
+from triphase.learners.sgd import SGD, backward_in_all
 from triphase.maths import outside
 from triphase.models import SplitClassifier
 from triphase.models.split import BLOCKS, drop_row
+from triphase.models.sync_batchnorm import synchronize
 
 POSITION = ("section", "epochs_before", "epoch", "step")
 SCHEDULE = ("lr_divisor", "best_ce", "epochs_since_best", "ce_sum")
@@ -78,6 +78,7 @@ class TrainingLoop:
         Momentum starts at zero in each phase unless `reset_momentum` says otherwise: a live buffer would go on
         moving weights whose gradient is masked. With `fresh` it starts at zero in any case.
         """
+        synchronize(model, self.context.processes)
         self._momentum = self._buffers()
         groups, self._names = [], {}
         for block in BLOCKS:
@@ -89,7 +90,7 @@ class TrainingLoop:
             if named:
                 rates = {"lr": lr / self.lr_divisor, "initial_lr": lr, "weight_decay": decay}
                 groups.append({"params": [p for _, p in named], **rates})
-        self._optimizer = SGD(groups, recipe.momentum, self.context.stopwatch)
+        self._optimizer = SGD(groups, recipe.momentum, self.context)
         kept = {"phase": False, "experience": self.epochs_before > 0, "never": True}[self._reset_momentum]
         if not self._fresh or (kept and not fresh):  # not fresh: continued in the middle of this section
             self._restore_momentum()
@@ -110,14 +111,18 @@ class TrainingLoop:
             self.epoch = epochs
         return [(self.epochs_before + i // steps, i % steps) for i in range(done, epochs * steps)]
 
-    def step_done(self, loss: Tensor, cross_entropy: Tensor | None = None) -> Step:
-        """Count one optimiser step as done; the schedule watches the cross-entropy alone (SPEC 9.3)."""
+    def step_done(self, loss: Tensor, cross_entropy: Tensor | None = None, share: float = 1.0) -> Step:
+        """Count one optimiser step as done; the schedule watches the cross-entropy alone (SPEC 9.3).
+
+        `loss` is what `sgd_step` returned; `cross_entropy` is of this process's `share` of the minibatch.
+        """
         assert self._optimizer is not None
         lr = self._optimizer.param_groups[-1]["lr"]
         step = Step(self.section, self.epoch + 1, self._epochs, self.step + 1, self._steps, loss.detach(), lr)
         self.step, self._left = self.step + 1, self._left - 1
         if self._recipe.lr_schedule == "patience":
-            self.ce_sum += float((loss if cross_entropy is None else cross_entropy).detach())
+            watched = loss if cross_entropy is None else self.context.processes.mean(cross_entropy, share)
+            self.ce_sum += float(watched.detach())
         if self.step == self._steps:
             self.step, self.epoch = 0, self.epoch + 1
             self._schedule()
@@ -189,13 +194,21 @@ class TrainingLoop:
                 self._optimizer.buffers[p] = grown
 
 
-def sgd_step(optimizer: SGD | torch.optim.Optimizer, loss: Tensor) -> None:
-    """Apply the gradient of the loss: the only place where one is applied."""
+def sgd_step(optimizer: SGD | torch.optim.Optimizer, loss: Tensor, share: float | None = None) -> Tensor:
+    """Apply the gradient of the loss, the only place where one is applied; returns the loss.
+
+    Where several processes share a minibatch, `loss` is of the shard of this process and counts as much as its
+    `share` of the minibatch. Gradients are summed, and the loss of the whole minibatch is returned.
+    """
     csf_learns = len(optimizer.param_groups) > 1
-    with optimizer.stopwatch.time_backward(csf_learns) if isinstance(optimizer, SGD) else nullcontext():
+    with optimizer.context.stopwatch.time_backward(csf_learns) if isinstance(optimizer, SGD) else nullcontext():
         optimizer.zero_grad()
-        loss.backward()
+        if isinstance(optimizer, SGD) and optimizer.context.processes.size > 1:
+            loss = backward_in_all(optimizer.param_groups, loss, share, optimizer.context.processes)
+        else:
+            loss.backward()
         optimizer.step()
+    return loss
 
 
 def predict(model: SplitClassifier, z: Tensor, seen: Collection[int]) -> Tensor:
@@ -250,20 +263,6 @@ def load_blocks(model: SplitClassifier, state: dict[str, Any]) -> None:
             getattr(model, block).load_state_dict(state[block])
         except RuntimeError as error:
             raise CorruptState(f"The saved {block} does not fit this network: {error}") from error
-
-
-def copy_teacher(model: SplitClassifier) -> nn.Sequential:
-    """csf and head as they are now, in evaluation mode: what distillation compares with."""
-    return copy.deepcopy(nn.Sequential(model.csf, model.head)).eval()
-
-
-def load_teacher(model: SplitClassifier, state: dict[str, Any]) -> nn.Sequential | None:
-    """The teacher of a saved state, if it has one."""
-    if "teacher" not in state:
-        return None
-    teacher = copy_teacher(model)
-    teacher.load_state_dict(state["teacher"])
-    return teacher
 
 
 def drop_label(known: set[int], label: int) -> set[int]:

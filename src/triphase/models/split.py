@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from triphase.errors import InvalidValue, TriphaseWarning
+from triphase.processes import Processes
 
 Block = Literal["llf", "csf", "head"]
 BLOCKS: tuple[Block, ...] = ("llf", "csf", "head")
+ALONE = Processes()
 
 
 class Normalize(nn.Module):
@@ -187,8 +189,12 @@ def drop_row(rows: Tensor, row: int) -> Tensor:
 
 @contextmanager
 def _running_statistics(module: nn.Module, only_if: bool) -> Iterator[None]:
-    """Let normalisation layers use their running statistics: one image has no statistics of its own."""
+    """Let normalisation layers use their running statistics: one image has no statistics of its own.
+
+    Layers that several processes share count the images of all of them, and do it by themselves.
+    """
     training = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.training] if only_if else []
+    training = [m for m in training if getattr(m, "processes", ALONE).size == 1]
     for layer in training:
         layer.eval()
     try:
