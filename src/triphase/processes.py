@@ -71,7 +71,9 @@ class Processes:
         """What the mean over n samples of this process adds to that over the n_all samples of all processes."""
         if self.size == 1:
             return mean
-        return mean * (n / n_all) if n else mean.nan_to_num() * 0  # differentiable, as in the other processes
+        return (
+            mean * (int(n) / int(n_all)) if n else mean.nan_to_num() * 0
+        )  # differentiable, as in the other processes
 
     def mean(self, value: Tensor, share: float) -> Tensor:
         """The mean over a minibatch from that over this process's `share` of it; of no sample there is none."""

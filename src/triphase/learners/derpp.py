@@ -77,7 +77,8 @@ class DERpp:
             model.grow(max(seen) + 1)
             self._widen()
             if self.store_online:
-                self.online = torch.zeros(len(experience.images), model.n_classes)
+                shape, dtype = (len(experience.images), model.n_classes), model.head.weight.dtype
+                self.online = torch.zeros(shape, dtype=dtype)
         model.train()
         set_trainable(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
         batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
