@@ -32,8 +32,9 @@ class Processes:
     [[0, 2, 4], [1, 3]]
     """
 
-    def __init__(self, rank: int = 0, size: int = 1) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, on_machine: int = 1) -> None:
         self.rank, self.size = rank, size
+        self.on_machine = on_machine  # how many of them share this machine and its memory
 
     def __deepcopy__(self, memo: object) -> Processes:
         return self  # a copy of a network belongs to the same processes
@@ -113,9 +114,9 @@ class Processes:
         with _other_processes():
             dist.broadcast(size, 0)
             content = torch.empty(int(size), dtype=torch.uint8)
-            if self.is_first:
-                content = torch.frombuffer(bytearray(message), dtype=torch.uint8)
             if len(content):
+                if self.is_first:
+                    content = torch.frombuffer(bytearray(message), dtype=torch.uint8)
                 dist.broadcast(content, 0)
         return content.numpy().tobytes()
 
@@ -138,9 +139,9 @@ def join() -> Iterator[Processes]:
         )
     store, rank = _meet(size)
     try:
-        yield Processes(rank, size)
+        yield Processes(rank, size, on_machine=_number("LOCAL_WORLD_SIZE", 1))
     except TriphaseError as error:
-        if store.add("failed", 1) > 1:  # another process has said what is wrong
+        if _failed_before(store):
             raise SystemExit(1) from error
         if rank == 0:
             raise
@@ -150,9 +151,17 @@ def join() -> Iterator[Processes]:
     dist.destroy_process_group()
 
 
-def started_by_torchrun_after_first() -> bool:
-    """Whether another process than this one prints."""
-    return _number("WORLD_SIZE", 1) > 1 and os.environ.get("RANK", "0") != "0"
+def _failed_before(store: Any) -> bool:
+    """Whether another process has failed already, and has said why."""
+    try:
+        return bool(store.add("failed", 1) > 1)
+    except RuntimeError:  # whoever kept the store is gone
+        return False
+
+
+def prints() -> bool:
+    """Whether this process prints: the first of those that torchrun has started, and every other one."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
 
 
 def _meet(size: int) -> tuple[Any, int]:

@@ -18,6 +18,8 @@ from triphase.errors import Mismatch
 
 CAUSES = ("benchmark", "learner", "order", "seed")  # named before other settings that differ because of them
 
+MAY_CHANGE = {"threads", "processes"}  # when a run is continued; threads are checked apart
+
 
 class RunDirectory:
     """Everything a run writes; nothing at all if the path is None."""
@@ -113,7 +115,7 @@ def recorded_threads(out: Path) -> int | None:
 
 def _check_same(out: Path, saved: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> None:
     """Refuse to continue a run with other settings, and say which differ."""
-    for name in sorted((saved.keys() | now.keys()) - {"threads"}, key=lambda name: (name not in CAUSES, name)):
+    for name in sorted((saved.keys() | now.keys()) - MAY_CHANGE, key=lambda name: (name not in CAUSES, name)):
         old, new = saved.get(name), now.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             _check_same(out, old, new, f"{prefix}{name}.")

@@ -18,6 +18,7 @@ from torch import Tensor
 from triphase.bench.run.directory import RunDirectory
 from triphase.bench.run.evaluation import TestImages, check_test_images, evaluate
 from triphase.bench.run.results import Report
+from triphase.bench.run.several_processes import check_same_in_all, report_in_all, state_in_all
 from triphase.bench.run.timing import TrainingTimer
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
@@ -49,16 +50,19 @@ def run(
     bit for bit. `out` then holds the final weights of the network, the report and a log of events. A finished run
     returns its report and leaves the learner unchanged. `settings` are recorded and must agree when a run is
     continued; `watch` gets progress as events. `before` is the report of the run that learned the first
-    experience, if another one did: its time counts here, too.
+    experience, if another one did: its time counts here, too. Where several processes share the work
+    (`Context.processes`), each of them calls this and gets the report; only the first one writes.
     """
-    rest = rest or first
+    rest, processes = rest or first, learner.context.processes
     if min(rest.epochs, first.epochs if before is None else 1) < 1:
         raise InvalidValue("epochs must be at least 1, got 0: there is no other run that did the training.")
+    out = out if processes.is_first else None  # the others write nothing
     with locked(Path(out)) if out is not None else nullcontext() as lock:
         check_test_images(stream)
         directory, recipes = RunDirectory(out, lock), (first, rest)
         settings = _all_settings(settings or {}, learner, stream, recipes)
-        finished = directory.finished_report(settings)
+        check_same_in_all(settings | _versions(), processes)
+        finished = report_in_all(directory.finished_report(settings), processes)
         if finished is not None:
             return finished
         return _Run(learner, stream, recipes, directory, settings, before, watch, save_every).learn()
@@ -116,7 +120,7 @@ class _Run:
 
     def _resume(self) -> None:
         """Continue at the checkpoint, if there is one."""
-        state = self.directory.load_checkpoint(self.report.settings)
+        state = state_in_all(self.directory.load_checkpoint(self.report.settings), self.learner.context.processes)
         if state is None:
             self.directory.open_log(0)
             return
@@ -221,7 +225,7 @@ def _all_settings(
         "rest": recipes[1].to_json(),
         "stream": stream.fingerprint,
         "threads": torch.get_num_threads(),
-    }
+    } | ({"processes": size} if (size := learner.context.processes.size) > 1 else {})
 
 
 def _memory_settings(learner: Learner) -> dict[str, Any] | None:
