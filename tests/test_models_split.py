@@ -136,7 +136,7 @@ def test_features_in_bfloat16_are_close_and_come_back_as_float32() -> None:
     model = small_model().eval()
     z = model.encode(pixels(3))
     plain = model.features(z)
-    model.accelerate(bfloat16=True)
+    model.accelerate(precision="bfloat16")
     half = model.features(z)
     assert half.dtype == torch.float32 and not torch.equal(half, plain)
     torch.testing.assert_close(half, plain, rtol=0.05, atol=0.05)

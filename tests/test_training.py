@@ -17,9 +17,10 @@ from triphase.data.recipe import Recipe
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.protocol import Step
 from triphase.learners.sgd import SGD
+from triphase.learners.tpc import TPC
 from triphase.learners.training import TrainingLoop, learner_state, load_learner_state, sgd_step
 from triphase.models import SplitClassifier
-from triphase.testing import tiny_model
+from triphase.testing import FIRST, tiny_model, tiny_stream
 
 Reset = Literal["phase", "experience", "never"]
 RESETS: tuple[Reset, ...] = ("phase", "experience", "never")
@@ -427,3 +428,33 @@ def test_a_saved_position_that_cannot_be_gets_a_sentence(wrong: dict[str, Any]) 
         if again.begin("train"):
             again.steps(2, 3)
         again.finish()
+
+
+def half_precision_tpc() -> TPC:
+    model = tiny_model()
+    model.accelerate(precision="float16")
+    return TPC(model, Memory(12, seed=0))
+
+
+def test_in_float16_the_loss_is_scaled_and_what_is_learned_stays_close() -> None:
+    half, plain = half_precision_tpc(), TPC(tiny_model(), Memory(12, seed=0))
+    for learner in (half, plain):
+        learner.learn(tiny_stream().experiences[0], FIRST)
+    assert half.state_dict()["loop"]["loss_scale"]["scale"] > 1
+    assert not torch.equal(half.model.head.weight, plain.model.head.weight)
+    torch.testing.assert_close(half.model.head.weight, plain.model.head.weight, rtol=0.05, atol=0.01)
+
+
+def test_a_gradient_that_overflows_moves_nothing_and_the_scale_falls_for_good() -> None:
+    learner = half_precision_tpc()
+    learner.model.grow(2)
+    optimizer = learner.loop.optimizer(learner.model, FIRST)
+    before = learner.model.head.weight.clone()
+    loss = learner.model.tail(learner.model.encode(torch.full((4, 3, 6, 6), 255.0))).sum()
+    sgd_step(optimizer, loss * float("inf"))
+    assert torch.equal(learner.model.head.weight, before)
+    fallen = learner.state_dict()["loop"]["loss_scale"]
+    again = half_precision_tpc()
+    again.loop.load_state_dict(learner.loop.state_dict(), {})
+    again.loop.optimizer(again.model, FIRST)
+    assert again.state_dict()["loop"]["loss_scale"] == fallen and fallen["scale"] == 2.0**15

@@ -25,9 +25,9 @@ def main() -> None:
     y = torch.arange(BATCH) % 100
     variants = {
         "float32": {},
-        "bfloat16": {"bfloat16": True},
+        "bfloat16": {"precision": "bfloat16"},
         "compiled": {"compiled": True},
-        "compiled bfloat16": {"bfloat16": True, "compiled": True},
+        "compiled bfloat16": {"precision": "bfloat16", "compiled": True},
     }
     steps, times = {}, {name: [] for name in variants}  # type: ignore[var-annotated]
     for name, options in variants.items():

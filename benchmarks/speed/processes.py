@@ -2,9 +2,9 @@
 
 OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 benchmarks/speed/processes.py [--rounds 5] [--steps 8]
 
-"Efficiency" is the speed-up by the number of processes. Beside the time on the clock stands processor time: on a busy
-machine, where processes wait for a core, it says what sharding itself costs. The last lines compare a memory that
-every process has whole with one of which each has a part, and latents that each computes with those that are split.
+"Efficiency" is the speed-up by the number of processes. Beside the time on the clock stands processor time: on a
+busy machine, where processes wait for a core, it says what sharding itself costs. The first lines compare a memory
+that every process has whole with one in parts, and latents that one process computes with those that are split.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def latents(processes: Processes, rounds: int, n: int = 512) -> None:
 
 
 def memory(processes: Processes, rounds: int, n_mbr: int = 64) -> None:
-    """Print what a step costs with a memory in every process, and with one in parts that send each other samples."""
+    """Print what replay costs from a memory in every process, and from one in parts that send each other samples."""
     stored = torch.zeros(2000, 32, 16, 16)  # latents of ResNet-32
     slots = torch.randperm(len(stored), generator=generator(0, "slots"))[:n_mbr]
     whole, parts = [], []
@@ -140,7 +140,7 @@ def memory(processes: Processes, rounds: int, n_mbr: int = 64) -> None:
     if processes.is_first:
         size = stored.nbytes / 2**20
         print(
-            f"replay of {n_mbr} latents: {1000 * median(whole):.2f} ms from a memory of {size:.0f} MB in every process, "
+            f"replay of {n_mbr} latents: {1000 * median(whole):.2f} ms from {size:.0f} MB in every process, "
             f"{1000 * median(parts):.2f} ms from one in {processes.size} parts"
         )
 

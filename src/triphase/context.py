@@ -1,4 +1,4 @@
-"""What one lesson or run uses beside its learner: a budget, caches of latents, a stopwatch.
+"""What one lesson or run uses beside its learner: a budget, caches of latents, a device, a stopwatch.
 
 The caller makes it and passes it down, so two lessons or runs in one process do not share state.
 """
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from triphase.budget import Budget
+from triphase.device import choose
 from triphase.processes import Processes
 from triphase.stopwatch import Stopwatch
 
@@ -26,8 +27,9 @@ class Context:
 
     `budget` limits the memory that latents take, `stopwatch` times the parts of training, and `latents_folder` is
     where runs over the same images with the same llf find each other's latents (None: nowhere). `engine` runs
-    frozen blocks: "torch", "onnx", or "auto" for ONNX Runtime where it pays. `processes` are those that train the
-    same run together; by default this one alone.
+    frozen blocks: "torch", "onnx", or "auto" for ONNX Runtime where it pays. `device` is where networks compute
+    ("auto", "cpu", "cuda", "cuda:1", "mps"; None: where they are); all else stays on the host. `processes` train
+    the same run together; by default this one is alone.
     """
 
     def __init__(
@@ -35,10 +37,12 @@ class Context:
         budget: Budget | None = None,
         latents_folder: Path | None = None,
         engine: Literal["torch", "onnx", "auto"] = "torch",
+        device: str | torch.device | None = None,
         processes: Processes | None = None,
     ) -> None:
         self.budget = Budget() if budget is None else budget
         self.engine = engine
+        self.device = None if device is None else choose(device)
         self.processes = Processes() if processes is None else processes
         self.graphs: dict[bytes, Tensor] = {}  # ONNX graphs of frozen blocks, by the checksums of the blocks
         self.sessions: dict[bytes, nn.Module] = {}  # the same ready to run

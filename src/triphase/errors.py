@@ -9,6 +9,7 @@ TriphaseError
 ├── CannotWrite (OSError)        the disk refused
 ├── Busy (RuntimeError)          somebody else is writing there
 ├── LockLost (RuntimeError)      a directory that was moved, deleted or unlocked while it was written
+├── OutOfMemory (MemoryError)     a device that is too small
 ├── Interrupted (RuntimeError)   stopped on request; what was done is saved
 ├── ProcessLost (RuntimeError)   another process of the same run is gone or cannot be reached
 └── ProcessFailed (RuntimeError) what went wrong in another process than the first of a run
@@ -62,6 +63,10 @@ class Busy(TriphaseError, RuntimeError):
 
 class LockLost(TriphaseError, RuntimeError):
     """A directory was moved, deleted or unlocked while this process was its writer."""
+
+
+class OutOfMemory(TriphaseError, MemoryError):
+    """The memory of the device does not suffice."""
 
 
 class Interrupted(TriphaseError, RuntimeError):

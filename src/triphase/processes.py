@@ -35,6 +35,7 @@ class Processes:
     def __init__(self, rank: int = 0, size: int = 1, on_machine: int = 1) -> None:
         self.rank, self.size = rank, size
         self.on_machine = on_machine  # how many of them share this machine and its memory
+        self.local_rank = rank % on_machine  # among those
 
     def __deepcopy__(self, memo: object) -> Processes:
         return self  # a copy of a network belongs to the same processes

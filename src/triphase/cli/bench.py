@@ -17,6 +17,7 @@ from triphase.bench.run.results import Report
 from triphase.bench.run.setup import prepare
 from triphase.budget import Budget
 from triphase.cli.arguments import JSON
+from triphase.cli.device import Device, device_of, open_device
 from triphase.cli.live import live
 from triphase.cli.printing import percent, print_json
 from triphase.cli.report import report
@@ -59,6 +60,7 @@ def run_benchmark(
     out: Annotated[Path | None, typer.Option(help="Folder of the run; an unfinished run goes on.")] = None,
     data: Data = Path("data"),
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; all if not given.")] = None,
+    device: Device = None,
     latent_budget: LatentBudget = None,
     latent_cache: Annotated[
         Path | None, typer.Option(help="Folder in which runs over the same images share latents.")
@@ -79,7 +81,9 @@ def run_benchmark(
     with join() as processes:
         budget = Budget() if latent_budget is None else Budget.megabytes(latent_budget)
         budget.limit //= processes.on_machine
-        setup = prepare(find(benchmark), options, data, Context(budget, latent_cache, processes=processes))
+        mine = open_device(device_of(processes, device))
+        context = Context(budget, latent_cache, device=mine, processes=processes)
+        setup = prepare(find(benchmark), options, data, context)
         with live(RunView(options.learner, quiet=as_json or not processes.is_first)) as view:
             done = setup.run(directory, watch=view.watch, save_every=save_every)
     if not processes.is_first:

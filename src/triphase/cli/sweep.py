@@ -20,6 +20,7 @@ from triphase.bench.sweep.grid import Search, Sweep, parse_rates
 from triphase.bench.sweep.jobs import Schedule
 from triphase.bench.sweep.scheduler import Progress, execute, shared_arguments
 from triphase.cli.arguments import JSON
+from triphase.cli.device import Device, device_word
 from triphase.cli.live import live
 from triphase.cli.printing import percent, print_json
 from triphase.cli.run_options import Data, LatentBudget, Set, parse_settings, sweep_options
@@ -47,6 +48,7 @@ def sweep(
     data: Data = Path("data"),
     workers: Workers = 1,
     threads: Threads = None,
+    device: Device = None,
     latent_budget: LatentBudget = None,
     option: Set = None,
     dry_run: DryRun = False,
@@ -70,6 +72,7 @@ def sweep(
     check_options(out, options, dict(own))
     check_data(schedule, data)
     arguments = shared_arguments(out, data, workers=workers, threads=threads, latent_budget=latent_budget)
+    arguments += ["--device", device_word(device)]
     progress = _execute(schedule, out / "sweep.json", arguments, workers, quiet=as_json)
     summary = schedule.summary(progress.results, progress.failed)
     if as_json:
@@ -99,6 +102,7 @@ def ablate(
     data: Data = Path("data"),
     workers: Workers = 1,
     threads: Threads = None,
+    device: Device = None,
     latent_budget: LatentBudget = None,
     option: Set = None,
     dry_run: DryRun = False,
@@ -116,6 +120,7 @@ def ablate(
     check_options(out, options, base.own)
     check_data(schedule, data)
     arguments = shared_arguments(out, data, workers=workers, threads=threads, latent_budget=latent_budget)
+    arguments += ["--device", device_word(device)]
     progress = _execute(schedule, out / "ablation.json", arguments, workers, quiet=as_json)
     summary = schedule.summary(progress.results, progress.failed)
     if as_json:

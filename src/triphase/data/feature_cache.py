@@ -22,6 +22,7 @@ from triphase.context import Context
 from triphase.data import augment
 from triphase.data.images import Images
 from triphase.data.prefetch import prefetch
+from triphase.device import record_name
 from triphase.errors import CannotWrite, CorruptState
 from triphase.models import SplitClassifier
 from triphase.models.engine import engine_of, frozen_form
@@ -171,12 +172,14 @@ def _publish(path: Path, latents: files.State) -> None:
 
 
 def _digest(model: SplitClassifier, images: Images, read: Read, views: int, dtype: torch.dtype, engine: str) -> str:
-    """A checksum of what latents depend on: llf, the images and their size, views, precision, engine.
+    """A checksum of what latents depend on: llf, the images and their size, views, precision, engine, device.
 
     Ids stand for images: positions (CIFAR-100, digits), hashes of paths (CORe50, ImageNet) or of content (photos).
     The pixels of two images stand for the size.
     """
     digest = hashlib.sha256(f"{views} {dtype} {torch.__version__} {engine} {model.llf}".encode())
+    if model.device.type != "cpu":  # where it is another kind of arithmetic
+        digest.update(f"{record_name(model.device)} {model.precision}".encode())
     probe = read(torch.arange(min(2, len(images))))
     for tensor in (*model.llf.state_dict().values(), images.ids, probe):
         digest.update(f"{tuple(tensor.shape)}".encode() + tensor.detach().cpu().contiguous().numpy().tobytes())

@@ -35,7 +35,7 @@ from triphase.learners.tpc import TPC
 from triphase.learners.training import mask_unseen, set_trainable
 from triphase.maths.bias import class_rows
 from triphase.maths.sampling import evenly_spaced
-from triphase.models import DepthFeatures, SplitClassifier, linear_head
+from triphase.models import DepthFeatures, SplitClassifier, linear_head, placed
 from triphase.models.inference import Ensemble, Member, standardize
 from triphase.models.split import drop_row
 
@@ -66,7 +66,7 @@ class Anchored:
     ) -> None:
         check_choices(Anchored, {"adapted": adapted})
         self.context = Context() if context is None else context
-        self.model, self.memory, self.pretrained = model, memory, pretrained
+        self.model, self.memory, self.pretrained = placed(model, self.context), memory, pretrained
         self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained, context=self.context)
         max_width = 2 * model.n_features
         self.depths = DepthFeatures(copy.deepcopy(model.csf), max_width=max_width)
@@ -130,7 +130,8 @@ class Anchored:
     def _adapted_model(self) -> SplitClassifier:
         """TPC's network, read at every depth."""
         depths = DepthFeatures(self.model.csf, max_width=self.depths.max_width)
-        return SplitClassifier(self.model.llf, depths, linear_head(depths.max_width, 0)).eval()
+        head = linear_head(depths.max_width, 0).to(self.model.device)
+        return SplitClassifier(self.model.llf, depths, head).eval()
 
     def learn_quick(self, experience: Experience, recipe: Recipe) -> None:
         """The closed form's part, in seconds; it answers alone until `learn` has done the rest."""

@@ -29,7 +29,8 @@ from triphase.learners.training import (
     sgd_step,
     zero_unknown_rows_,
 )
-from triphase.models import SplitClassifier
+from triphase.maths.bias import class_rows
+from triphase.models import SplitClassifier, placed
 from triphase.models.batchrenorm import BatchRenorm2d
 from triphase.models.split import pad_rows
 
@@ -55,7 +56,8 @@ class AR1:
     ) -> None:
         refuse_head_bias(model, "AR1")
         self.context = Context() if context is None else context
-        self.model, self.memory, self.seed, self.pretrained, self.mean = model, memory, seed, pretrained, mean
+        self.model, self.memory = placed(model, self.context), memory
+        self.seed, self.pretrained, self.mean = seed, pretrained, mean
         self.settings = {"learner": "ar1", "seed": seed, "pretrained": pretrained, "mean": mean}
         check_choices(AR1, self.settings)
         self.known: set[int] = set()
@@ -119,11 +121,12 @@ class AR1:
     @torch.no_grad()
     def _consolidate(self, current: list[int], n_cur: Tensor) -> None:
         """cw = (cw w_past + w - mean) / (w_past + 1) with w_past = sqrt(n_past / n_cur); a new class has none."""
-        w = self.model.head.weight[current]
+        rows = class_rows(current, self.cw)
+        w = self.model.head.weight[rows]
         w = w - (w.mean() if self.mean == "global" else w.mean(dim=1, keepdim=True))
         w_past = (self.n_past[current] / n_cur[current]).sqrt().to(w).unsqueeze(1)
         self.cw, self.n_past = self.cw.clone(), self.n_past + n_cur
-        self.cw[current] = (self.cw[current] * w_past + w) / (w_past + 1)
+        self.cw[rows] = (self.cw[rows] * w_past + w) / (w_past + 1)
         self.model.head.weight.copy_(self.cw)
 
     def _count(self, experience: Experience, n_classes: int) -> Tensor:

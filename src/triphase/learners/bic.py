@@ -33,7 +33,7 @@ from triphase.learners.training import (
     sgd_step,
 )
 from triphase.maths.bias import class_rows
-from triphase.models import SplitClassifier
+from triphase.models import SplitClassifier, placed
 from triphase.randomness import generator, keys
 
 T = 2.0  # temperature of the distillation
@@ -65,7 +65,7 @@ class BiC:
         if stage2_epochs < 1:
             raise InvalidValue(f"stage2_epochs must be at least 1, got {stage2_epochs}.")
         self.context = Context() if context is None else context
-        self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
+        self.model, self.memory, self.seed, self.pretrained = placed(model, self.context), memory, seed, pretrained
         self.stage2_epochs, self.distill_axis = stage2_epochs, distill_axis
         self.settings = {"learner": "bic", "seed": seed, "pretrained": pretrained}
         self.settings |= {"stage2_epochs": stage2_epochs, "distill_axis": distill_axis}
@@ -180,19 +180,17 @@ class BiC:
     def _stage_2(self, batches: Batches, recipe: Recipe, seen: set[int], new: set[int]) -> tuple[Tensor, Tensor]:
         """Fit alpha and beta of the new classes by cross-entropy on validation samples of all classes seen.
 
-        The network does not move, so its logits are computed once and what is left has two parameters. Returns the
-        pair and the last loss.
+        The network does not move, so its logits are computed once and what is left has two parameters: a matter for
+        the host. Returns the pair and the last loss.
         """
         slots = self.memory.slots(HELD_OUT)
         if len(slots) == 0:
             return IDENTITY, torch.zeros(())
-        columns = class_rows(frozenset(seen), self.model.head.weight)
+        columns = class_rows(frozenset(seen), slots)
         with eval_mode(self.model), torch.no_grad():
-            logits = torch.cat(
-                [self.model.tail(batches.memory_latents(part))[:, columns] for part in slots.split(256)]
-            )
-        y = torch.searchsorted(columns, self.memory["y"][slots].to(columns.device))
-        is_new = torch.isin(columns, torch.tensor(sorted(new), device=columns.device))
+            parts = [self.model.tail(batches.memory_latents(part)).cpu() for part in slots.split(256)]
+        logits, y = torch.cat(parts)[:, columns], torch.searchsorted(columns, self.memory["y"][slots])
+        is_new = torch.isin(columns, class_rows(frozenset(new), columns))
         n_mb, index = recipe.n_mbe + recipe.n_mbr, batches.experience.index
         orders = [
             torch.randperm(len(y), generator=generator(self.seed, "stage 2", index, epoch))
@@ -225,4 +223,4 @@ def fit_pair(
             loss = F.cross_entropy(corrected, y[rows]) + BETA_DECAY * beta**2 / 2
             sgd_step(optimizer, loss)
         schedule.step()
-    return torch.stack([alpha.detach(), beta.detach()]).cpu(), loss.detach()
+    return torch.stack([alpha.detach(), beta.detach()]), loss.detach()

@@ -29,7 +29,7 @@ from triphase.learners.training import (
     set_trainable,
     sgd_step,
 )
-from triphase.models import SplitClassifier
+from triphase.models import SplitClassifier, placed
 
 
 class DERpp:
@@ -57,7 +57,7 @@ class DERpp:
             if value < 0:
                 raise InvalidValue(f"{name} must not be negative, got {value}.")
         self.context = Context() if context is None else context
-        self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
+        self.model, self.memory, self.seed, self.pretrained = placed(model, self.context), memory, seed, pretrained
         self.alpha, self.beta, self.store_online = alpha, beta, logits == "online"
         self.settings = {"learner": "derpp", "seed": seed, "pretrained": pretrained}
         self.settings |= {"alpha": alpha, "beta": beta, "logits": logits}

@@ -25,7 +25,7 @@ from triphase.learners.training import (
     set_trainable,
     sgd_step,
 )
-from triphase.models import SplitClassifier
+from triphase.models import SplitClassifier, placed
 
 
 class FineTune:
@@ -41,7 +41,7 @@ class FineTune:
         context: Context | None = None,
     ) -> None:
         self.context = Context() if context is None else context
-        self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
+        self.model, self.memory, self.seed, self.pretrained = placed(model, self.context), memory, seed, pretrained
         name = "finetune" if memory is None else "replay"
         self.settings = {"learner": name, "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()

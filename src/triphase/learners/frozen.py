@@ -60,6 +60,6 @@ def without(closed_form: ClosedForm, f: Tensor, y: Tensor) -> ClosedForm:
 
 
 def latent_features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
-    """(n, D): csf of latents, as `logits` gets them."""
+    """(n, D): csf of latents, as `logits` gets them, on the host: that is where closed forms are solved."""
     with eval_mode(model), torch.no_grad():
-        return csf_features(model, z.to(model.device).float(), context)
+        return csf_features(model, z.to(model.device).float(), context).cpu()

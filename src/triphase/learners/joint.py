@@ -25,7 +25,7 @@ from triphase.learners.training import (
     set_trainable,
     sgd_step,
 )
-from triphase.models import SplitClassifier
+from triphase.models import SplitClassifier, placed
 
 
 class Joint:
@@ -45,7 +45,7 @@ class Joint:
         context: Context | None = None,
     ) -> None:
         self.context = Context() if context is None else context
-        self.model, self.memory, self.seed, self.pretrained = model, memory, seed, pretrained
+        self.model, self.memory, self.seed, self.pretrained = placed(model, self.context), memory, seed, pretrained
         self.settings = {"learner": "joint", "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
         self.loop = TrainingLoop(context=self.context)

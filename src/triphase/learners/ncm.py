@@ -23,7 +23,7 @@ from triphase.learners.training import (
     mask_unseen,
     set_trainable,
 )
-from triphase.models import SplitClassifier
+from triphase.models import SplitClassifier, placed
 from triphase.models.inference import Ensemble, Member
 from triphase.models.split import drop_row, pad_rows
 
@@ -41,7 +41,7 @@ class NCM:
         context: Context | None = None,
     ) -> None:
         self.context = Context() if context is None else context
-        self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
+        self.model, self.memory, self.seed, self.pretrained = placed(model, self.context), None, seed, pretrained
         self.settings = {"learner": "ncm", "seed": seed, "pretrained": pretrained}
         self.known: set[int] = set()
         self.loop = TrainingLoop(context=self.context)

@@ -46,7 +46,7 @@ class Learner(Protocol):
         """Learn an experience; called again after `load_state_dict`, continue where the state was taken."""
 
     def logits(self, z: Tensor) -> Tensor:
-        """Scores (n, n_classes) of latents z, for evaluation; -inf for classes never seen."""
+        """Scores (n, n_classes) of latents z, for evaluation, on the host; -inf for classes never seen."""
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and primitives from which `learn` continues bit for bit; valid at every tick."""

@@ -21,7 +21,7 @@ from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import TrainingLoop, learner_state, load_learner_state, mask_unseen, set_trainable
-from triphase.models import SplitClassifier
+from triphase.models import SplitClassifier, placed
 from triphase.models.split import pad_rows
 from triphase.randomness import generator
 
@@ -50,7 +50,7 @@ class RanPAC:
         if n_projected < 1 or (ridge is not None and ridge <= 0):
             raise InvalidValue(f"n_projected and ridge must be above 0, got {n_projected} and {ridge}.")
         self.context = Context() if context is None else context
-        self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
+        self.model, self.memory, self.seed, self.pretrained = placed(model, self.context), None, seed, pretrained
         self.settings = {"learner": "ranpac", "seed": seed, "pretrained": pretrained}
         self.settings |= {"n_projected": n_projected, "ridge": ridge}
         self.known: set[int] = set()

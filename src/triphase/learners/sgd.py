@@ -5,10 +5,11 @@ Building a `torch.optim.SGD` loads torch's compiler, which takes a second: as lo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
 from torch.optim.sgd import sgd
 
 from triphase.context import Context
@@ -27,9 +28,16 @@ class SGD:
     True
     """
 
-    def __init__(self, param_groups: list[dict[str, Any]], momentum: float, context: Context | None = None) -> None:
+    def __init__(
+        self,
+        param_groups: list[dict[str, Any]],
+        momentum: float,
+        context: Context | None = None,
+        scaler: GradScaler | None = None,
+    ) -> None:
         self.param_groups, self.momentum = param_groups, momentum
         self.context = Context() if context is None else context
+        self.scaler = scaler  # of the loss, where activations are of a precision in which gradients underflow
         self.buffers: dict[Tensor, Tensor] = {}  # the momentum of each parameter that has moved
 
     def zero_grad(self) -> None:
@@ -37,6 +45,20 @@ class SGD:
         for group in self.param_groups:
             for p in group["params"]:
                 p.grad = None
+
+    def descend(self, loss: Tensor, share: float | None) -> Tensor:
+        """Move every parameter against the gradient of the loss; see `sgd_step`."""
+        processes = self.context.processes
+        part = loss if processes.size == 1 else _share_of_loss(loss, share)
+        (part if self.scaler is None else self.scaler.scale(part)).backward()
+        if processes.size > 1:
+            loss = self._sum_gradients(part, processes)
+        if self.scaler is None:
+            self.step()
+        else:
+            self.scaler.step(cast(torch.optim.Optimizer, self))  # no step where a gradient overflowed
+            self.scaler.update()
+        return loss
 
     @torch.no_grad()
     def step(self) -> None:
@@ -58,17 +80,17 @@ class SGD:
             )
             self.buffers |= {p: b for p, b in zip(moving, buffers, strict=True) if b is not None}
 
+    def _sum_gradients(self, part: Tensor, processes: Processes) -> Tensor:
+        """Sum all gradients over processes, in one message, with the parts of the loss; returns the whole loss."""
+        moving = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        message = processes.sum_(torch.cat([*(p.grad.reshape(-1) for p in moving), part.detach().view(1)]))
+        for p, grad in zip(moving, message[:-1].split([p.numel() for p in moving]), strict=True):
+            p.grad.copy_(grad.view_as(p))
+        return message[-1]
 
-def backward_in_all(
-    param_groups: list[dict[str, Any]], loss: Tensor, share: float | None, processes: Processes
-) -> Tensor:
-    """The gradient of a minibatch's loss from those of its shards, summed in one message; returns that loss."""
+
+def _share_of_loss(loss: Tensor, share: float | None) -> Tensor:
+    """What the loss of a shard adds to that of its minibatch."""
     if share is None:
         raise InvalidValue("Several processes share each minibatch: this learner must give sgd_step its mb.share.")
-    (loss * share).backward()
-    moving = [p for group in param_groups for p in group["params"] if p.grad is not None]
-    mine = loss.detach().view(1) * share if share else loss.new_zeros(1)  # the mean over no sample is not a number
-    message = processes.sum_(torch.cat([*(p.grad.reshape(-1) for p in moving), mine]))
-    for p, grad in zip(moving, message[:-1].split([p.numel() for p in moving]), strict=True):
-        p.grad.copy_(grad.view_as(p))
-    return message[-1]
+    return loss * share if share else loss.nan_to_num() * 0  # the mean over no sample is not a number

@@ -28,7 +28,7 @@ from triphase.learners.training import (
     set_trainable,
 )
 from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis, whiten
-from triphase.models import SplitClassifier
+from triphase.models import SplitClassifier, placed
 from triphase.models.inference import Ensemble, Member, Whitening
 from triphase.models.split import drop_row, pad_rows
 
@@ -52,7 +52,7 @@ class SLDA:
         if not 0 < shrinkage <= 1:
             raise InvalidValue(f"shrinkage must be above 0 and at most 1, got {shrinkage}.")
         self.context = Context() if context is None else context
-        self.model, self.memory, self.seed, self.pretrained = model, None, seed, pretrained
+        self.model, self.memory, self.seed, self.pretrained = placed(model, self.context), None, seed, pretrained
         self.feature_model = model  # its csf computes the features
         self.shrinkage = shrinkage
         self.settings = {"learner": "slda", "seed": seed, "pretrained": pretrained, "shrinkage": shrinkage}

@@ -1,4 +1,4 @@
-"""The network before an experience, which distillation compares with."""
+"""The network as it was before an experience: what distillation compares with."""
 
 from __future__ import annotations
 

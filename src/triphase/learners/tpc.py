@@ -39,7 +39,7 @@ from triphase.learners.training import (
 from triphase.maths import bias_correction_loss, block_gradient, normalize_, outside, stable_lr
 from triphase.maths.bias import check_std, class_rows
 from triphase.maths.masking import check_tolerance, gradient_masks
-from triphase.models import SplitClassifier
+from triphase.models import SplitClassifier, placed
 from triphase.models.inference import Ensemble, Member
 
 SGDStep = Callable[[SGD, Tensor, Minibatch, Tensor], Tensor]  # optimizer, cross-entropy, mb, logits -> whole loss
@@ -96,7 +96,7 @@ class TPC:
             raise InvalidValue(f"eps must be above 0, for the logarithm of rows that are zero, got {eps}.")
         self.context = Context() if context is None else context
         refuse_in_several_processes(self.context, settings, masking="group")
-        self.model, self.memory, self.seed = model, memory, seed
+        self.model, self.memory, self.seed = placed(model, self.context), memory, seed
         self.t, self.s, self.w_bc, self.eps = t, s, w_bc, eps
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
         self.share_1, self.share_3, self.empty_phase1 = share_1, share_3, empty_phase1

@@ -7,18 +7,19 @@ what was done: `begin` is False for finished sections, and `steps` starts where 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
 
 from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.protocol import Step
-from triphase.learners.sgd import SGD, backward_in_all
+from triphase.learners.sgd import SGD
 from triphase.maths import outside
 from triphase.models import SplitClassifier
 from triphase.models.split import BLOCKS, drop_row
@@ -40,6 +41,7 @@ class TrainingLoop:
     best_ce: float  # lowest mean cross-entropy of an epoch
     epochs_since_best: int
     ce_sum: float  # of the steps of this epoch
+    loss_scale: dict[str, Any]  # as loaded: how GradScaler scales the loss in float16
 
     def __init__(
         self,
@@ -57,6 +59,8 @@ class TrainingLoop:
         self._resume: str | None = None
         self._fresh = True  # no optimiser of this section has been built before
         self._left = 0  # steps of this section that are planned and not yet taken
+        self._scaler: GradScaler | None = None
+        self.loss_scale = {}
         self._rewind()
 
     def begin(self, section: str) -> bool:
@@ -90,7 +94,7 @@ class TrainingLoop:
             if named:
                 rates = {"lr": lr / self.lr_divisor, "initial_lr": lr, "weight_decay": decay}
                 groups.append({"params": [p for _, p in named], **rates})
-        self._optimizer = SGD(groups, recipe.momentum, self.context)
+        self._optimizer = SGD(groups, recipe.momentum, self.context, self._loss_scaler(model))
         kept = {"phase": False, "experience": self.epochs_before > 0, "never": True}[self._reset_momentum]
         if not self._fresh or (kept and not fresh):  # not fresh: continued in the middle of this section
             self._restore_momentum()
@@ -112,10 +116,7 @@ class TrainingLoop:
         return [(self.epochs_before + i // steps, i % steps) for i in range(done, epochs * steps)]
 
     def step_done(self, loss: Tensor, cross_entropy: Tensor | None = None, share: float = 1.0) -> Step:
-        """Count one optimiser step as done; the schedule watches the cross-entropy alone (SPEC 9.3).
-
-        `loss` is what `sgd_step` returned; `cross_entropy` is of this process's `share` of the minibatch.
-        """
+        """Count one optimiser step as done; the schedule watches the cross-entropy, of this `share` (SPEC 9.3)."""
         assert self._optimizer is not None
         lr = self._optimizer.param_groups[-1]["lr"]
         step = Step(self.section, self.epoch + 1, self._epochs, self.step + 1, self._steps, loss.detach(), lr)
@@ -139,7 +140,8 @@ class TrainingLoop:
 
     def state_dict(self) -> dict[str, Any]:
         """Position and schedule; `momentum_state` is separate, because it is large."""
-        return {name: getattr(self, name) for name in POSITION + SCHEDULE}
+        state = {name: getattr(self, name) for name in POSITION + SCHEDULE}
+        return state if self._scaler is None else state | {"loss_scale": self._scaler.state_dict()}
 
     def momentum_state(self) -> dict[str, Tensor]:
         """The momentum buffers by parameter name."""
@@ -155,8 +157,15 @@ class TrainingLoop:
         """Continue from a saved position."""
         for name, value in state.items():
             setattr(self, name, value)
-        self._resume = self.section or None
+        self._resume, self._scaler = self.section or None, None
         self._momentum, self._optimizer, self._fresh, self._left = dict(momentum), None, False, 0
+
+    def _loss_scaler(self, model: SplitClassifier) -> GradScaler | None:
+        if model.precision == "float16" and self._scaler is None:
+            self._scaler = GradScaler(model.device.type)
+            if self.loss_scale:
+                self._scaler.load_state_dict(self.loss_scale)
+        return self._scaler if model.precision == "float16" else None
 
     def _rewind(self) -> None:
         self.section, self.epochs_before, self.epoch, self.step = "", 0, 0, 0
@@ -197,25 +206,22 @@ class TrainingLoop:
 def sgd_step(optimizer: SGD | torch.optim.Optimizer, loss: Tensor, share: float | None = None) -> Tensor:
     """Apply the gradient of the loss, the only place where one is applied; returns the loss.
 
-    Where several processes share a minibatch, `loss` is of the shard of this process and counts as much as its
-    `share` of the minibatch. Gradients are summed, and the loss of the whole minibatch is returned.
+    Where several processes share a minibatch, `loss` is of this one's `share` of it, and what is returned of all.
     """
-    csf_learns = len(optimizer.param_groups) > 1
-    with optimizer.context.stopwatch.time_backward(csf_learns) if isinstance(optimizer, SGD) else nullcontext():
-        optimizer.zero_grad()
-        if isinstance(optimizer, SGD) and optimizer.context.processes.size > 1:
-            loss = backward_in_all(optimizer.param_groups, loss, share, optimizer.context.processes)
-        else:
-            loss.backward()
-        optimizer.step()
+    optimizer.zero_grad()
+    if isinstance(optimizer, SGD):
+        with optimizer.context.stopwatch.time_backward(csf_learns=len(optimizer.param_groups) > 1):
+            return optimizer.descend(loss, share)
+    loss.backward()
+    optimizer.step()
     return loss
 
 
 def predict(model: SplitClassifier, z: Tensor, seen: Collection[int]) -> Tensor:
-    """Logits in evaluation mode, -inf for classes outside `seen`."""
+    """Logits in evaluation mode, on the host; -inf for classes outside `seen`."""
     with eval_mode(model), torch.no_grad():
         logits = model.tail(z.to(model.device).float())
-    return mask_unseen(logits, seen)
+    return mask_unseen(logits.cpu(), seen)
 
 
 def mask_unseen(logits: Tensor, seen: Collection[int]) -> Tensor:

@@ -40,12 +40,12 @@ def normalize_(weight: Tensor, classes: Collection[int], s: float) -> None:
     index = class_rows(classes, weight)
     if len(index) == 0:
         return
-    rows = weight[index].double()  # half precision would leave a mean behind
+    rows = weight[index].cpu().double()  # half precision would leave a mean behind, and MPS has no double
     centred = rows - rows.mean(dim=1, keepdim=True)
     sigma = centred.square().mean(dim=1, keepdim=True).sqrt()
     varies = sigma > 1e-12
     scaled = torch.where(varies, centred * (s / sigma.clamp_min(1e-12)), rows)
-    weight.index_copy_(0, index, scaled.to(weight.dtype))
+    weight.index_copy_(0, index, scaled.to(weight.dtype).to(weight.device))
 
 
 def class_rows(classes: Collection[int], like: Tensor) -> Tensor:

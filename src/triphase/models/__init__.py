@@ -16,7 +16,7 @@ from triphase.models.efficientnet_lite import efficientnet_lite0, efficientnet_l
 from triphase.models.mobilenet_v1 import mobilenet_v1
 from triphase.models.resnet import resnet18, resnet32
 from triphase.models.small_cnn import small_cnn
-from triphase.models.split import Normalize, SplitClassifier, linear_head
+from triphase.models.split import Normalize, SplitClassifier, linear_head, placed
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ __all__ = [
     "lacks_statistics",
     "linear_head",
     "mobilenet_v1",
+    "placed",
     "rebuild_batchnorm",
     "resnet18",
     "resnet32",

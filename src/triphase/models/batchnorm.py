@@ -65,7 +65,7 @@ class _Moments:
     def add(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
         x: Tensor = args[0]
         n = x.numel() // x.shape[1]
-        var, mean = (m.double().cpu() for m in torch.var_mean(x, dim=(0, 2, 3), correction=0))
+        var, mean = (m.cpu().double() for m in torch.var_mean(x, dim=(0, 2, 3), correction=0))
         self.n += n
         self.first += n * mean
         self.second += n * (var + mean.square())

@@ -2,17 +2,19 @@
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Literal
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from triphase.context import Context
 from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.processes import Processes
 
 Block = Literal["llf", "csf", "head"]
+Precision = Literal["float32", "bfloat16", "float16"]
 BLOCKS: tuple[Block, ...] = ("llf", "csf", "head")
 ALONE = Processes()
 
@@ -58,7 +60,7 @@ class SplitClassifier(nn.Module):
         self.image_size = image_size
         self.random_layers: tuple[str, ...] = ()  # left at random by the weight file that filled the rest
         self._frozen: set[str] = set()
-        self._bfloat16 = False
+        self.precision: Precision = "float32"
 
     @property
     def n_classes(self) -> int:
@@ -80,16 +82,16 @@ class SplitClassifier(nn.Module):
         x = x.to(self.device).float()
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        with _running_statistics(self.llf, only_if=len(x) == 1):
+        half = self._autocast() if self.device.type != "cpu" else nullcontext()
+        with _running_statistics(self.llf, only_if=len(x) == 1), half:
             z: Tensor = (self.llf if llf is None else llf)(x)
-        return z
+        return z.float()
 
     def features(self, z: Tensor) -> Tensor:
         """csf(z), of shape (n, D)."""
-        half = torch.autocast(self.device.type, torch.bfloat16) if self._bfloat16 else nullcontext()
-        with _running_statistics(self.csf, only_if=len(z) == 1), half:
+        with _running_statistics(self.csf, only_if=len(z) == 1), self._autocast():
             f: Tensor = self.csf(z)
-        return f.float() if self._bfloat16 else f
+        return f if self.precision == "float32" else f.float()
 
     def tail(self, z: Tensor) -> Tensor:
         """head(csf(z)), the logits."""
@@ -100,12 +102,15 @@ class SplitClassifier(nn.Module):
         """tail(llf(x))."""
         return self.tail(self.encode(x))
 
-    def accelerate(self, *, bfloat16: bool = False, compiled: bool = False) -> None:
-        """Let csf compute in bfloat16 (its parameters stay float32), or as compiled code.
+    def accelerate(self, *, precision: Precision = "float32", compiled: bool = False) -> None:
+        """Let csf compute in half precision (parameters stay float32), or as compiled code.
 
-        Whether that pays depends on the machine: benchmarks/results/speed.md has figures and advice.
+        On an accelerator llf does so as well; on the CPU csf alone does, as it was measured. Whether it pays
+        depends on the machine: benchmarks/results/speed.md has figures and advice.
         """
-        self._bfloat16 = bfloat16
+        if precision not in get_args(Precision):
+            raise InvalidValue(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}.")
+        self.precision = precision
         if compiled:
             self.csf.compile()
 
@@ -147,11 +152,21 @@ class SplitClassifier(nn.Module):
             setattr(self.head, name, nn.Parameter(rows, requires_grad=old.requires_grad))
         self.head.out_features -= 1
 
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, getattr(torch, self.precision))
+
     def _block(self, block: str) -> nn.Module:
         if block not in BLOCKS:
             raise InvalidValue(f"No block is called {block!r}; there are {', '.join(BLOCKS)}.")
         module: nn.Module = getattr(self, block)
         return module
+
+
+def placed(model: SplitClassifier, context: Context) -> SplitClassifier:
+    """The model on the device that the context names, if it names one."""
+    return model if context.device is None else model.to(context.device)
 
 
 def linear_head(n_features: int, n_classes: int) -> nn.Linear:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triphase import state as files
+from triphase.bench.run.options import upgraded
 from triphase.bench.run.results import Report
 from triphase.errors import BadData, CorruptState
 
@@ -26,7 +27,7 @@ class FinishedRun:
     @property
     def settings(self) -> dict[str, Any]:
         """As recorded; a first experience that another run learned counts as learned here, with its epochs."""
-        settings = dict(self.report.settings)
+        settings = upgraded(self.report.settings)
         before = settings.pop("first_from", None)
         return settings | {"first": settings["first"] | {"epochs": before["epochs"]}} if before else settings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -11,14 +12,16 @@ from typing import IO, Any
 import torch
 
 from triphase import state as files
+from triphase.bench.run.options import upgraded
 from triphase.bench.run.results import Report
 from triphase.checkpoint import Checkpoint
+from triphase.device import changed_device
 from triphase.directory_lock import DirectoryLock
-from triphase.errors import Mismatch
+from triphase.errors import Mismatch, TriphaseWarning
 
+THEN = ", then "  # between the devices of a run that went on on another one
+NOT_COMPARED = {"threads", "device", "processes"}  # of settings: may change, or are looked at by themselves
 CAUSES = ("benchmark", "learner", "order", "seed")  # named before other settings that differ because of them
-
-MAY_CHANGE = {"threads", "processes"}  # when a run is continued; threads are checked apart
 
 
 class RunDirectory:
@@ -33,22 +36,34 @@ class RunDirectory:
         """The report of a finished run with these settings; None if there is none yet."""
         if self.path is None or self._checkpoint is None or not (self.path / "report.json").exists():
             return None
-        _check_same(self.path, files.read_json(self.path / "settings.json"), settings)
+        _check_same(self.path, self._saved_settings(), settings)
         self._checkpoint.delete()  # left behind by a run that was killed at the very end
         return Report.from_json(files.read_json(self.path / "report.json"))
 
-    def load_checkpoint(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The state of an unfinished run with these settings; without one, the settings are written."""
+    def load_checkpoint(self, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """The state of an unfinished run with these settings; without one, the settings are written.
+
+        A run may go on on another device: its settings then name both.
+        """
         if self.path is None or self._checkpoint is None:
             return None
         state = self._checkpoint.load()
-        if state is None:
-            files.write_json(self.path / "settings.json", settings)
-        else:
-            saved = files.read_json(self.path / "settings.json")
+        if state is not None:
+            saved, now = self._saved_settings(), settings["device"]
             _check_same(self.path, saved, settings)
-            _check_threads(self.path, saved["threads"])
+            devices = saved.get("device", "cpu")
+            if devices.split(THEN)[-1] == now:
+                _check_threads(self.path, saved["threads"])
+                settings["device"] = devices
+                return state
+            warnings.warn(changed_device(devices, now), TriphaseWarning, stacklevel=2)
+            settings["device"] = f"{devices}{THEN}{now}"
+        files.write_json(self.path / "settings.json", settings)
         return state
+
+    def _saved_settings(self) -> dict[str, Any]:
+        assert self.path is not None
+        return upgraded(files.read_json(self.path / "settings.json"))
 
     def open_log(self, size: int) -> None:
         """Continue the log of events at the size that it had when the checkpoint was saved."""
@@ -115,7 +130,7 @@ def recorded_threads(out: Path) -> int | None:
 
 def _check_same(out: Path, saved: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> None:
     """Refuse to continue a run with other settings, and say which differ."""
-    for name in sorted((saved.keys() | now.keys()) - MAY_CHANGE, key=lambda name: (name not in CAUSES, name)):
+    for name in sorted((saved.keys() | now.keys()) - NOT_COMPARED, key=lambda name: (name not in CAUSES, name)):
         old, new = saved.get(name), now.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             _check_same(out, old, new, f"{prefix}{name}.")

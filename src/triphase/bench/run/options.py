@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Literal
 from triphase.bench.learners import LEARNER_SPECS, check_learner_options
 from triphase.bench.ranges import parse_ranges
 from triphase.errors import InvalidValue
+from triphase.models.split import Precision
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,12 @@ class RunOptions:
         recorded_as=("head",),
         compared="equal",
     )
-    bfloat16: bool = _option(False, "Compute csf in bfloat16.", recorded_as=("bfloat16",), compared="equal")
+    precision: Precision = _option(
+        "float32",
+        "Of activations: float32, bfloat16 or float16; on the CPU, of csf alone.",
+        recorded_as=("precision",),
+        compared="equal",
+    )
     compiled: bool = _option(False, "Compile csf with torch.compile.", flag="--compile", recorded_as=("compiled",))
     engine: Literal["torch", "onnx"] = _option(
         "torch", "What runs frozen blocks: torch, or ONNX Runtime.", recorded_as=("engine",), compared="equal"
@@ -231,6 +238,18 @@ def recorded(*compared: str) -> list[str]:
     """The settings of a run, by dotted name, that hold the options which reports compare in one of these ways."""
     infos = option_infos().values()
     return [name for info in infos if not compared or info.compared in compared for name in info.recorded_as]
+
+
+def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What an earlier version recorded, as this one records it: --bfloat16 became --precision.
+
+    >>> upgraded({"bfloat16": False, "order": 0}), upgraded({"bfloat16": "True"})
+    ({'order': 0, 'precision': 'float32'}, {'precision': 'bfloat16'})
+    """
+    if "bfloat16" not in settings:
+        return dict(settings)
+    kept = {name: value for name, value in settings.items() if name != "bfloat16"}
+    return kept | {"precision": "bfloat16" if str(settings["bfloat16"]) == "True" else "float32"}
 
 
 def _check(flag: str, value: Any, info: OptionInfo) -> None:

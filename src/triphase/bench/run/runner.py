@@ -22,8 +22,10 @@ from triphase.bench.run.several_processes import check_same_in_all, report_in_al
 from triphase.bench.run.timing import TrainingTimer
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
+from triphase.device import record_name
 from triphase.directory_lock import locked
 from triphase.errors import Interrupted, InvalidValue
+from triphase.learners.placement import move
 from triphase.learners.protocol import HasDiagnostics, Learner, Step
 from triphase.learners.training import blocks_state
 
@@ -43,6 +45,7 @@ def run(
     before: Report | None = None,
     watch: Watch = lambda event: None,
     save_every: float = 1.0,
+    device: str | torch.device | None = None,
 ) -> Report:
     """Learn a stream, experience by experience, and evaluate.
 
@@ -50,10 +53,13 @@ def run(
     bit for bit. `out` then holds the final weights of the network, the report and a log of events. A finished run
     returns its report and leaves the learner unchanged. `settings` are recorded and must agree when a run is
     continued; `watch` gets progress as events. `before` is the report of the run that learned the first
-    experience, if another one did: its time counts here, too. Where several processes share the work
-    (`Context.processes`), each of them calls this and gets the report; only the first one writes.
+    experience, if another one did: its time counts here, too. `device` is where the networks compute; a run that
+    was begun on another one goes on, with results that are close to what they would have been. Where several
+    processes share the work (`Context.processes`), each of them calls this and gets the report; the first writes.
     """
     rest, processes = rest or first, learner.context.processes
+    if device is not None:
+        move(learner, device)
     if min(rest.epochs, first.epochs if before is None else 1) < 1:
         raise InvalidValue("epochs must be at least 1, got 0: there is no other run that did the training.")
     out = out if processes.is_first else None  # the others write nothing
@@ -225,6 +231,7 @@ def _all_settings(
         "rest": recipes[1].to_json(),
         "stream": stream.fingerprint,
         "threads": torch.get_num_threads(),
+        "device": record_name(learner.model.device),
     } | ({"processes": size} if (size := learner.context.processes.size) > 1 else {})
 
 

@@ -88,7 +88,7 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Cont
     if isinstance(learner, ChecksRecipe):  # before a run is begun
         for recipe in (first, rest):
             learner.check_recipe(recipe)
-    model.accelerate(bfloat16=options.bfloat16, compiled=options.compiled)
+    model.accelerate(precision=options.precision, compiled=options.compiled)
     return Setup(learner, source, first, rest, settings, before)
 
 
@@ -136,7 +136,7 @@ def _settings(benchmark: Benchmark, options: RunOptions, weights: Path | None) -
         "head": options.head,
         "per_class": options.per_class,
         "epochs_scale": options.epochs_scale,
-        "bfloat16": options.bfloat16,
+        "precision": options.precision,
         "compiled": options.compiled,
         "weights": None if weights is None else checksum(weights),
     }

@@ -13,7 +13,7 @@ from triphase.errors import Mismatch
 from triphase.processes import Processes
 from triphase.state import State
 
-MAY_DIFFER = ("machine", "threads")
+MAY_DIFFER = ("machine", "threads", "device")
 
 
 def check_same_in_all(settings: Mapping[str, Any], processes: Processes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from triphase import state as files
 from triphase.bench.benchmarks import Benchmark
 from triphase.bench.learners import shares_first
-from triphase.bench.run.options import RunOptions
+from triphase.bench.run.options import RunOptions, upgraded
 from triphase.bench.run.results import Report, flatten
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
@@ -51,7 +51,7 @@ def load_first(model: SplitClassifier, run: Path, expected: Mapping[str, Any]) -
             f"{run} holds no finished run to take the first experience from; make one by "
             f"`triphase bench run ... --learner finetune --experiences 1 --out {run}`."
         )
-    saved = flatten(files.read_json(run / "settings.json"))
+    saved = flatten(upgraded(files.read_json(run / "settings.json")))
     for name, wanted in flatten(expected).items():
         if saved.get(name) != wanted:
             what = "another stream" if name == "stream" else f"{name} {saved.get(name)!r} instead of {wanted!r}"

@@ -10,7 +10,7 @@ from triphase import state as files
 from triphase.bench.benchmarks import find
 from triphase.bench.learners import is_joint
 from triphase.bench.run.benchmark_stream import make_stream
-from triphase.bench.run.options import RunOptions, option_infos
+from triphase.bench.run.options import RunOptions, option_infos, upgraded
 from triphase.bench.sweep.jobs import Job, Schedule
 from triphase.data.streams import Stream
 from triphase.errors import Mismatch, TriphaseError
@@ -21,7 +21,7 @@ def check_options(out: Path, base: RunOptions, own: Mapping[str, Any]) -> None:
     fixed = {name: getattr(base, name) for name, info in option_infos().items() if info.sweep == "fixed"}
     now = {name: str(value) for name, value in [*fixed.items(), *own.items()] if value is not None}
     path = out / "options.json"
-    saved = files.read_json(path) if path.exists() else now
+    saved = upgraded(files.read_json(path)) if path.exists() else now
     differing = [name for name in sorted(saved.keys() | now.keys()) if saved.get(name) != now.get(name)]
     if differing:
         name = differing[0]

@@ -1,0 +1,45 @@
+"""--device: where networks compute."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import torch
+import typer
+
+from triphase.device import choose, make_deterministic, record_name
+from triphase.errors import InvalidValue
+from triphase.processes import Processes
+
+Device = Annotated[
+    str | None,
+    typer.Option(
+        help="Where the network computes: auto, cpu, cuda, cuda:1 ..., mps.", show_default="auto", metavar="NAME"
+    ),
+]
+
+
+def open_device(name: str | None) -> torch.device:
+    """The device of that name; what "auto" has found is said, unless nobody asked and it is the CPU."""
+    device = choose(name or "auto")
+    if name == "auto" or (name is None and device.type != "cpu"):
+        print(f"Computing on {record_name(device)}.", file=sys.stderr)
+    if device.type == "cuda":
+        make_deterministic()
+    return device
+
+
+def device_of(processes: Processes, name: str | None) -> str | None:
+    """The name of the device of one of several processes: where there are GPUs, each has its own."""
+    device = choose(name or "auto")
+    if processes.size == 1 or device.type == "cpu":
+        return name
+    if device.type != "cuda":
+        raise InvalidValue(f"Several processes cannot share the device {device}: run in one, or with --device cpu.")
+    return f"cuda:{processes.local_rank}"
+
+
+def device_word(name: str | None) -> str:
+    """The device of that name as a word of the command line."""
+    return str(open_device(name))

@@ -1,0 +1,171 @@
+"""Devices: which there are, and that no learner lets tensors of two of them meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from command import Call
+from fake_device import FAKE, FakeDevice
+from oracle import Killed, StopAtSave
+from triphase import (
+    AR1,
+    NCM,
+    SLDA,
+    TPC,
+    Anchored,
+    BiC,
+    Context,
+    DepthSLDA,
+    DERpp,
+    FineTune,
+    Joint,
+    Learner,
+    Memory,
+    RanPAC,
+    SplitClassifier,
+    device,
+    run,
+)
+from triphase.data import batches, training_latents
+from triphase.data.batches import Minibatch
+from triphase.data.feature_cache import latents, unpack
+from triphase.errors import InvalidValue, TriphaseWarning
+from triphase.learners.placement import move
+from triphase.maths import masking, outside
+from triphase.models import with_batch_renorm
+from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is a no-op:UserWarning")  # says torch of devices called meta
+Make = Callable[[SplitClassifier, Context], Learner]
+
+
+def raw() -> Memory:
+    return Memory(12, seed=0)
+
+
+def stored() -> Memory:
+    return Memory(12, seed=0, store="latent")
+
+
+LEARNERS: dict[str, Make] = {
+    "tpc": lambda model, c: TPC(model, raw(), context=c),
+    "tpc from scratch": lambda model, c: TPC(model, raw(), pretrained=False, distill=0.5, context=c),
+    "tpc on latents": lambda model, c: TPC(model, stored(), context=c),
+    "tpc without memory": lambda model, c: TPC(model, None, context=c),
+    "ar1": lambda model, c: AR1(_renormalized(model), raw(), context=c),
+    "bic": lambda model, c: BiC(model, raw(), stage2_epochs=2, context=c),
+    "derpp": lambda model, c: DERpp(model, raw(), context=c),
+    "derpp online": lambda model, c: DERpp(model, stored(), logits="online", context=c),
+    "finetune": lambda model, c: FineTune(model, context=c),
+    "replay": lambda model, c: FineTune(model, raw(), context=c),
+    "joint": lambda model, c: Joint(model, Memory(None), context=c),
+    "ncm": lambda model, c: NCM(model, context=c),
+    "slda": lambda model, c: SLDA(model, pretrained=False, context=c),
+    "ranpac": lambda model, c: RanPAC(model, n_projected=20, context=c),
+    "slda_depths": lambda model, c: DepthSLDA(model, context=c),
+    "anchored": lambda model, c: Anchored(model, raw(), context=c),
+    "anchored, solved": lambda model, c: Anchored(model, stored(), adapted="discriminant", context=c),
+}
+
+
+def _renormalized(model: SplitClassifier) -> SplitClassifier:
+    with_batch_renorm(model)
+    return model
+
+
+def learned_scores(make: Make, where: torch.device) -> Tensor:
+    """Learn the tiny stream on a device, and evaluate."""
+    learner = make(tiny_model(0), Context(device=where))
+    for experience in tiny_stream().experiences:
+        learner.learn(experience, FIRST if experience.index == 1 else REST)
+    assert learner.model.device == where
+    return learner.logits(unpack(latents(learner.model, tiny_images(), context=learner.context)))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_no_tensors_of_two_devices_meet_while_a_learner_learns_and_is_evaluated(name: str) -> None:
+    expected = learned_scores(LEARNERS[name], torch.device("cpu"))
+    with FakeDevice():
+        assert torch.equal(learned_scores(LEARNERS[name], FAKE), expected)
+
+
+@pytest.mark.parametrize("forgotten", ["labels", "latents", "mask"])
+def test_a_tensor_that_stays_on_the_host_is_found(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if forgotten == "labels":
+        monkeypatch.setattr(batches, "Minibatch", lambda z, y, *rest: Minibatch(z, y.cpu(), *rest))
+    elif forgotten == "latents":
+        monkeypatch.setattr(training_latents, "unpack", lambda z: unpack(z.cpu()))
+    else:
+        monkeypatch.setattr(masking, "outside", lambda classes, logits: outside(classes, logits).cpu())
+    with FakeDevice(), pytest.raises(AssertionError, match="two devices"):
+        learned_scores(LEARNERS["tpc"], FAKE)
+
+
+@pytest.mark.parametrize("name", ["tpc", "ar1", "anchored, solved"])
+def test_a_learner_moves_to_another_device_and_back_with_what_it_has_learned(name: str) -> None:
+    one, two = tiny_stream().experiences
+    stays, moves = (LEARNERS[name](tiny_model(0), Context(device="cpu")) for _ in range(2))
+    for learner in (stays, moves):
+        learner.learn(one, FIRST)
+    stays.learn(two, REST)
+    with FakeDevice():
+        move(moves, FAKE)
+        moves.learn(two, REST)
+        assert moves.model.device == FAKE
+        move(moves, "cpu")
+    z = unpack(latents(stays.model, tiny_images()))
+    assert torch.equal(moves.logits(z), stays.logits(z))
+
+
+def test_a_run_begun_on_one_device_goes_on_on_another(tmp_path: Path, stop_at_save: StopAtSave) -> None:
+    expected = run(LEARNERS["tpc"](tiny_model(), Context()), tiny_stream(), first=FIRST, rest=REST)
+    stop_at_save(9)
+    with pytest.raises(Killed):
+        learner = LEARNERS["tpc"](tiny_model(), Context())
+        run(learner, tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run", save_every=0)
+    stop_at_save(None)
+    learner = LEARNERS["tpc"](tiny_model(), Context())
+    with FakeDevice(), pytest.warns(TriphaseWarning, match="Begun on cpu, this goes on on meta: .* close"):
+        report = run(learner, tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run", device=FAKE)
+    assert report.settings["device"] == "cpu, then meta"
+    assert report.accuracy == expected.accuracy
+    again = LEARNERS["tpc"](tiny_model(), Context())
+    assert run(again, tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run").amca == report.amca
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gpu", "No device is called 'gpu'"),
+        ("cpu:1", "No device is called 'cpu:1'"),
+        ("cuda:x", "No device is called 'cuda:x'"),
+        ("cuda", "There is no device cuda: .*use auto or cpu"),
+        ("mps", "There is no device mps"),
+        ("cuda:2", "has 2, from cuda:0 to cuda:1; use auto or cpu"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_count", lambda kind: 2 if ":2" in name and kind == "cuda" else 0)
+    with pytest.raises(InvalidValue, match=words):
+        Context(device=name)
+
+
+@pytest.mark.parametrize(("there", "found"), [((), "cpu"), (("mps",), "mps"), (("mps", "cuda"), "cuda")])
+def test_auto_takes_what_is_there(there: tuple[str, ...], found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_count", lambda kind: int(kind in there))
+    assert device.choose("auto").type == found
+
+
+def test_bench_run_says_what_auto_has_found_and_records_it(triphase: Call) -> None:
+    short = ("bench", "run", "digits-5", "--epochs", 3, "--per-class", 9, "--experiences", 1)
+    silent = triphase(*short, "--out", "a", "--json")
+    assert silent.err == "" and silent.document()["settings"]["device"] == "cpu"
+    said = triphase(*short, "--out", "b", "--device", "auto", "--precision", "bfloat16", "--json")
+    assert "Computing on cpu." in said.err and said.document()["settings"]["precision"] == "bfloat16"
+    refused = triphase(*short, "--out", "c", "--device", "cuda:7")
+    assert refused.status == 1 and "There is no device cuda:7" in refused.err
