@@ -126,7 +126,7 @@ def latents(processes: Processes, rounds: int, n: int = 512) -> None:
 
 
 def memory(processes: Processes, rounds: int, n_mbr: int = 64) -> None:
-    """Print what replay costs from a memory in every process, and from one in parts that send each other samples."""
+    """Print what replay costs from a memory in every process, and from one in parts that exchange samples."""
     stored = torch.zeros(2000, 32, 16, 16)  # latents of ResNet-32
     slots = torch.randperm(len(stored), generator=generator(0, "slots"))[:n_mbr]
     whole, parts = [], []
