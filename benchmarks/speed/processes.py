@@ -95,14 +95,14 @@ def compare(work: Work, processes: Processes, rounds: int, steps: int) -> None:
         lambda: twos.append(step_seconds(work, processes, steps)),
     )
     if processes.is_first:
-        clock = [one[0] / two[0] for one, two in zip(ones, twos, strict=True)]
-        cpu = [one[1] / two[1] for one, two in zip(ones, twos, strict=True)]
         n = processes.size
-        print(
-            f"{work.name}: {1000 * median(one[0] for one in ones):.0f} ms a step alone, "
-            f"{1000 * median(two[0] for two in twos):.0f} ms with {n}: speed-up {median(clock):.2f}, efficiency "
-            f"{100 * median(clock) / n:.0f} %; by processor time {median(cpu):.2f}, {100 * median(cpu) / n:.0f} %"
-        )
+        for what, column in (("on the clock", 0), ("of processor time", 1)):
+            faster = median(one[column] / two[column] for one, two in zip(ones, twos, strict=True))
+            alone, shared = (1000 * median(times[column] for times in rounds_) for rounds_ in (ones, twos))
+            print(
+                f"{work.name}, ms a step {what}: {alone:.0f} alone, {shared:.0f} in each of {n}: "
+                f"speed-up {faster:.2f}, efficiency {100 * faster / n:.0f} %"
+            )
 
 
 def latents(processes: Processes, rounds: int, n: int = 512) -> None:
@@ -150,6 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--works", type=int, nargs="+", default=range(len(WORKS)), help="by number, from 0")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     with join() as processes:
@@ -157,8 +158,8 @@ def main() -> None:
             parser.error("start it by torchrun --nproc-per-node 2")
         memory(processes, chosen.rounds)
         latents(processes, chosen.rounds)
-        for work in WORKS:
-            compare(work, processes, chosen.rounds, chosen.steps)
+        for work in chosen.works:
+            compare(WORKS[work], processes, chosen.rounds, chosen.steps)
 
 
 if __name__ == "__main__":
