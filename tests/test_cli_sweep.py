@@ -10,7 +10,7 @@ import pytest
 
 from command import Call
 from triphase.bench.run import Report
-from triphase.bench.sweep import scheduler
+from triphase.bench.sweep import processes, scheduler
 
 PAPERS = ("core50-41", "imagenet-100", "cifar100-11", "core50-nicv2-391")
 
@@ -52,7 +52,7 @@ def test_a_sweep_runs_the_installed_command_and_shares_the_first_experience(trip
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps call something quick in the place of `triphase`."""
     command = (sys.executable, "-S", str(Path(__file__).with_name("fake_run.py")))
-    monkeypatch.setattr(scheduler, "COMMAND", command)
+    monkeypatch.setattr(processes, "COMMAND", command)
     monkeypatch.setattr(scheduler, "POLL", 0.01)
 
 

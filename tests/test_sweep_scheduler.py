@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from sweep_results import OUT
-from triphase.bench.sweep import scheduler
+from triphase.bench.sweep import processes, scheduler
 from triphase.bench.sweep.grid import Sweep
 from triphase.bench.sweep.jobs import Result
+from triphase.bench.sweep.processes import LocalProcesses
 from triphase.bench.sweep.scheduler import Progress, execute
 from triphase.directory_lock import locked
 from triphase.errors import Interrupted
@@ -20,8 +21,12 @@ from triphase.errors import Interrupted
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command in the place of `triphase` that only records what it was asked, and fails on demand."""
-    monkeypatch.setattr(scheduler, "COMMAND", (sys.executable, "-S", str(Path(__file__).with_name("fake_run.py"))))
+    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-S", str(Path(__file__).with_name("fake_run.py"))))
     monkeypatch.setattr(scheduler, "POLL", 0.01)
+
+
+def local(out: Path, workers: int = 1) -> LocalProcesses:
+    return LocalProcesses(out, out / "data", workers=workers)
 
 
 def done(out: Path) -> list[str]:
@@ -31,18 +36,18 @@ def done(out: Path) -> list[str]:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_every_run_is_done_once_and_never_again(tmp_path: Path, workers: int) -> None:
     schedule = Sweep(tmp_path, ("digits-5",), ("ar1", "slda"), (0, 1))
-    progress = execute(schedule, tmp_path / "sweep.json", workers=workers)
+    progress = execute(schedule, tmp_path / "sweep.json", local(tmp_path, workers))
     assert not progress.failed and progress.seconds_left == 0.0
     assert {c.directory.name for c in progress.results} == set(done(tmp_path))
     # ar1: 3 rates with a first experience each and the best on order 1 with its own; slda: one run an order
     assert len(done(tmp_path)) == 3 * 2 + 2 + 2 == len(set(done(tmp_path)))
-    again = execute(schedule, tmp_path / "sweep.json", workers=workers)
+    again = execute(schedule, tmp_path / "sweep.json", local(tmp_path, workers))
     assert again.results == progress.results and len(done(tmp_path)) == 10
 
 
 def test_a_crashed_run_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TROUBLE", "tpc-order0-lr0.02:once")
-    progress = execute(Sweep(tmp_path, ("digits-5",), ("tpc",), (0, 1)), tmp_path / "sweep.json")
+    progress = execute(Sweep(tmp_path, ("digits-5",), ("tpc",), (0, 1)), tmp_path / "sweep.json", local(tmp_path))
     assert not progress.failed and len(progress.results) == 4
     assert Counter(done(tmp_path))["tpc-order0-lr0.02"] == 2
     assert progress.warnings == [
@@ -55,7 +60,7 @@ def test_a_run_that_crashes_twice_is_named_and_the_rest_go_on(
 ) -> None:
     monkeypatch.setenv("TROUBLE", "tpc-order0-lr0.02:crash")
     schedule = Sweep(tmp_path, ("digits-5",), ("tpc", "slda"), (0, 1))
-    progress = execute(schedule, tmp_path / "sweep.json")
+    progress = execute(schedule, tmp_path / "sweep.json", local(tmp_path))
     assert [(c.directory.name, why) for c, why in progress.failed.items()] == [
         ("tpc-order0-lr0.02", "it ended with status 7")
     ]
@@ -63,12 +68,16 @@ def test_a_run_that_crashes_twice_is_named_and_the_rest_go_on(
     assert {"slda-order0", "slda-order1"} <= set(done(tmp_path)), "another learner went on"
     assert "tpc-order1" not in " ".join(done(tmp_path)), "there is nothing to choose from"
     monkeypatch.delenv("TROUBLE")
-    assert len(execute(schedule, tmp_path / "sweep.json").results) == 6, "and the next call mends it"
+    assert len(execute(schedule, tmp_path / "sweep.json", local(tmp_path)).results) == 6, (
+        "and the next call mends it"
+    )
 
 
 def test_a_refused_run_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TROUBLE", "first-order0:refuse")
-    progress = execute(Sweep(tmp_path, ("cifar100-11",), ("ar1",), (0, 1)), tmp_path / "sweep.json")
+    progress = execute(
+        Sweep(tmp_path, ("cifar100-11",), ("ar1",), (0, 1)), tmp_path / "sweep.json", local(tmp_path)
+    )
     assert list(progress.failed.values()) == ["There is no data."]
     assert done(tmp_path) == ["first-order0"], "what needs it is not begun"
     assert progress.warnings == ["warning: careful"]
@@ -88,17 +97,17 @@ def test_a_run_that_another_process_executes_is_waited_for(tmp_path: Path) -> No
                 raise KeyboardInterrupt
 
         with pytest.raises(Interrupted, match="is saved. Run again to continue"):
-            execute(schedule, tmp_path / "sweep.json", watch=watch)
-    assert len(execute(schedule, tmp_path / "sweep.json").results) == 1
+            execute(schedule, tmp_path / "sweep.json", local(tmp_path), watch=watch)
+    assert len(execute(schedule, tmp_path / "sweep.json", local(tmp_path)).results) == 1
 
 
 def test_the_time_left_is_estimated_from_runs_of_the_same_learner() -> None:
     schedule = Sweep(OUT, ("digits-5",), ("tpc", "slda"), (0, 1, 2))  # 3 and 2 runs of tpc, 1 and 2 of slda
     *tpc, slda = schedule.jobs({})
     progress = Progress(schedule)
-    assert scheduler._seconds_left(progress, workers=1) is None, "nothing is known yet"
+    assert scheduler._seconds_left(progress, slots=1) is None, "nothing is known yet"
     progress.results[tpc[0]] = Result(0.5, 0.5, 10.0)
-    assert scheduler._seconds_left(progress, workers=1) == 4 * 10 + 3 * 10
+    assert scheduler._seconds_left(progress, slots=1) == 4 * 10 + 3 * 10
     progress.results[slda], progress.seconds[slda] = Result(0.5, 0.5, 1.0), 2.0  # of which 1 in training
     progress.running[tpc[1]] = 0.5
-    assert scheduler._seconds_left(progress, workers=2) == (3.5 * 10 + 2 * 2) / 2
+    assert scheduler._seconds_left(progress, slots=2) == (3.5 * 10 + 2 * 2) / 2

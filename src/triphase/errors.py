@@ -7,6 +7,7 @@ TriphaseError
 ├── Mismatch (ValueError)        a saved run that belongs to something else
 ├── CorruptState (ValueError)    a file of ours that is damaged
 ├── CannotWrite (OSError)        the disk refused
+├── Unreachable (ConnectionError)  a cluster or a storage that does not answer
 ├── Busy (RuntimeError)          somebody else is writing there
 ├── LockLost (RuntimeError)      a directory that was moved, deleted or unlocked while it was written
 ├── OutOfMemory (MemoryError)     a device that is too small
@@ -55,6 +56,10 @@ class CorruptState(TriphaseError, ValueError):
 
 class CannotWrite(TriphaseError, OSError):
     """The disk refused a write."""
+
+
+class Unreachable(TriphaseError, ConnectionError):
+    """A cluster or a storage does not answer."""
 
 
 class Busy(TriphaseError, RuntimeError):

@@ -15,29 +15,30 @@ from triphase.bench.learners import LEARNER_SPECS
 from triphase.bench.ranges import parse_ranges
 from triphase.bench.run.options import RunOptions
 from triphase.bench.sweep.ablation import Ablation, Rows, replay_rates
+from triphase.bench.sweep.backend import BackEnd
 from triphase.bench.sweep.checks import check_data, check_options
 from triphase.bench.sweep.grid import Search, Sweep, parse_rates
 from triphase.bench.sweep.jobs import Schedule
-from triphase.bench.sweep.scheduler import Progress, execute, shared_arguments
+from triphase.bench.sweep.scheduler import Progress, execute
 from triphase.cli.arguments import JSON
-from triphase.cli.device import Device, device_word
 from triphase.cli.live import live
 from triphase.cli.printing import percent, print_json
-from triphase.cli.run_options import Data, LatentBudget, Set, parse_settings, sweep_options
+from triphase.cli.run_options import Data, Set, parse_settings, sweep_options
+from triphase.cli.sweep_place import Place, place_options
 from triphase.cli.sweep_view import SweepView
 from triphase.errors import TriphaseError, few
 
 Benchmarks = Annotated[list[str], typer.Argument(help="Names or notations of `triphase bench list`.")]
 Orders = Annotated[str, typer.Option(help="Class orders: search on the first, results from the others.")]
-Workers = Annotated[int, typer.Option(min=1, help="Runs at the same time; threads are divided.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads of each run.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs and do none.")]
 
 
 @sweep_options
+@place_options
 def sweep(
     benchmarks: Benchmarks,
     options: RunOptions,
+    place: Place,
     learners: Annotated[str, typer.Option(help=f"Some of {', '.join(LEARNER_SPECS)}.")] = "tpc,ar1,bic,derpp",
     orders: Orders = "0-3",
     grid: Annotated[
@@ -46,10 +47,6 @@ def sweep(
     lr_grid: Annotated[str | None, typer.Option(help="Learning rates to search, e.g. 0.1,0.03,0.01.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the runs; what is done there is kept.")] = Path("runs/sweep"),
     data: Data = Path("data"),
-    workers: Workers = 1,
-    threads: Threads = None,
-    device: Device = None,
-    latent_budget: LatentBudget = None,
     option: Set = None,
     dry_run: DryRun = False,
     as_json: JSON = False,
@@ -71,9 +68,8 @@ def sweep(
         return
     check_options(out, options, dict(own))
     check_data(schedule, data)
-    arguments = shared_arguments(out, data, workers=workers, threads=threads, latent_budget=latent_budget)
-    arguments += ["--device", device_word(device)]
-    progress = _execute(schedule, out / "sweep.json", arguments, workers, quiet=as_json)
+    back_end = place.back_end(out, data)
+    progress = _execute(schedule, out / "sweep.json", back_end, quiet=as_json)
     summary = schedule.summary(progress.results, progress.failed)
     if as_json:
         _print_json(summary, progress, out)
@@ -86,9 +82,11 @@ def sweep(
 
 
 @sweep_options
+@place_options
 def ablate(
     benchmarks: Benchmarks,
     options: RunOptions,
+    place: Place,
     orders: Orders = "0-3",
     rows: Annotated[Rows, typer.Option(help="With replay, without it, or both.")] = "both",
     more: Annotated[bool, typer.Option("--more", help="Also the choices that the paper leaves open.")] = False,
@@ -100,10 +98,6 @@ def ablate(
         Path | None, typer.Option(help="Folder of the runs; that of --sweep if not given, or runs/ablation.")
     ] = None,
     data: Data = Path("data"),
-    workers: Workers = 1,
-    threads: Threads = None,
-    device: Device = None,
-    latent_budget: LatentBudget = None,
     option: Set = None,
     dry_run: DryRun = False,
     as_json: JSON = False,
@@ -119,9 +113,8 @@ def ablate(
         return
     check_options(out, options, base.own)
     check_data(schedule, data)
-    arguments = shared_arguments(out, data, workers=workers, threads=threads, latent_budget=latent_budget)
-    arguments += ["--device", device_word(device)]
-    progress = _execute(schedule, out / "ablation.json", arguments, workers, quiet=as_json)
+    back_end = place.back_end(out, data)
+    progress = _execute(schedule, out / "ablation.json", back_end, quiet=as_json)
     summary = schedule.summary(progress.results, progress.failed)
     if as_json:
         _print_json(summary, progress, out)
@@ -133,9 +126,9 @@ def ablate(
         _fail_if_runs_failed(progress, out)
 
 
-def _execute(schedule: Schedule, summary: Path, arguments: list[str], workers: int, *, quiet: bool) -> Progress:
+def _execute(schedule: Schedule, summary: Path, back_end: BackEnd, *, quiet: bool) -> Progress:
     with live(SweepView(quiet=quiet), per_second=2) as view:
-        return execute(schedule, summary, arguments=arguments, workers=workers, watch=view.watch)
+        return execute(schedule, summary, back_end, watch=view.watch)
 
 
 def _list(schedule: Schedule, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,8 +10,8 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple, Protocol
 
 from triphase import state as files
-from triphase.bench.benchmarks import Benchmark, file_name
-from triphase.bench.learners import shares_first
+from triphase.bench.benchmarks import Benchmark, file_name, find
+from triphase.bench.learners import is_joint, shares_first
 from triphase.bench.run.options import RunOptions, default, option_infos
 
 
@@ -31,6 +32,12 @@ class Job:
     def is_result(self) -> bool:
         """False for a run over E_1 alone, which other jobs start from."""
         return self.options.experiences is None
+
+    @property
+    def n_experiences(self) -> int:
+        """How many experiences it learns."""
+        n = 1 if is_joint(self.options.learner) else find(self.benchmark).n_experiences
+        return self.options.experiences or n
 
     def arguments(self) -> list[str]:
         """The arguments of `triphase` that execute it."""
@@ -94,6 +101,18 @@ def read_result(directory: Path) -> Result | None:
     """The result of a run, or None while it is not finished."""
     path = directory / "report.json"
     return Result(*(files.read_json(path)[name] for name in Result._fields)) if path.exists() else None
+
+
+def share_done(directory: Path, n_experiences: int) -> float:
+    """How much of a run is done, from the last event in its log."""
+    try:
+        with open(directory / "events.jsonl", "rb") as log:
+            log.seek(max(0, log.seek(0, 2) - 65_536))
+            event = json.loads(log.read().splitlines()[-1])
+    except (OSError, ValueError, IndexError):  # not begun, or a line is being written
+        return 0.0
+    within = event["epoch"] / event["epochs"] if event["event"] == "epoch" else 1.0
+    return float(min(1.0, (event.get("experience", n_experiences) - 1 + within) / n_experiences))
 
 
 def record(out: Path, job: Job, results: Mapping[Job, Result]) -> dict[str, Any]:
