@@ -95,6 +95,7 @@ def test_only_what_learns_is_replaced_and_what_cannot_be_is_refused() -> None:
     assert type(model.csf[0]) is nn.BatchNorm2d, "a frozen block needs no statistics"  # type: ignore[index]
     model.unfreeze("csf")
     synchronize(model, Processes(0, 2))
-    assert type(model.csf[0]) is SyncBatchNorm and model.state_dict().keys() == before.keys()  # type: ignore[index]
+    assert isinstance(model.csf[0], SyncBatchNorm)  # type: ignore[index]
+    assert model.state_dict().keys() == before.keys()
     with pytest.raises(InvalidValue, match="cannot train a layer Unknown"):
         synchronize(model_with(Unknown(3)), Processes(0, 2))

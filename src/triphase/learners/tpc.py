@@ -134,7 +134,7 @@ class TPC:
                 logits = tail_1(mb.z)
                 ce = F.cross_entropy(block_gradient(logits, mask_1(logits, mb.y)), mb.y)
                 loss = step_1(optimizer, ce, mb, logits)
-                tick(loop.step_done(loss, ce, mb.share))
+                tick(loop.step_done(loss, ce, mb.share, logits=logits.detach(), y=mb.y))
 
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
         if loop.begin("II"):
@@ -144,7 +144,7 @@ class TPC:
                 logits = tail_2(mb.z)
                 ce = F.cross_entropy(block_gradient(logits, mask_2(logits, mb.y)), mb.y)
                 loss = step_2(optimizer, ce, mb, logits)
-                tick(loop.step_done(loss, ce, mb.share))
+                tick(loop.step_done(loss, ce, mb.share, logits=logits.detach(), y=mb.y))
 
         # Phase III: consolidate on the class-balanced memory, without masks
         if memory is not None:
@@ -158,7 +158,7 @@ class TPC:
                     logits = model.tail(mb.z)
                     ce = F.cross_entropy(logits, mb.y)
                     loss = step_2(optimizer, ce, mb, logits)
-                    tick(loop.step_done(loss, ce, mb.share))
+                    tick(loop.step_done(loss, ce, mb.share, logits=logits.detach(), y=mb.y))
 
         if self.bc not in ("loss_only", "none"):
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)

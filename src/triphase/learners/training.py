@@ -115,14 +115,14 @@ class TrainingLoop:
             self.epoch = epochs
         return [(self.epochs_before + i // steps, i % steps) for i in range(done, epochs * steps)]
 
-    def step_done(self, loss: Tensor, cross_entropy: Tensor | None = None, share: float = 1.0) -> Step:
+    def step_done(self, loss: Tensor, ce: Tensor | None = None, share: float = 1.0, **minibatch: Any) -> Step:
         """Count one optimiser step as done; the schedule watches the cross-entropy, of this `share` (SPEC 9.3)."""
         assert self._optimizer is not None
-        lr = self._optimizer.param_groups[-1]["lr"]
-        step = Step(self.section, self.epoch + 1, self._epochs, self.step + 1, self._steps, loss.detach(), lr)
+        position = self.section, self.epoch + 1, self._epochs, self.step + 1, self._steps
+        step = Step(*position, loss.detach(), self._optimizer.param_groups[-1]["lr"], **minibatch)
         self.step, self._left = self.step + 1, self._left - 1
         if self._recipe.lr_schedule == "patience":
-            watched = loss if cross_entropy is None else self.context.processes.mean(cross_entropy, share)
+            watched = loss if ce is None else self.context.processes.mean(ce, share)
             self.ce_sum += float(watched.detach())
         if self.step == self._steps:
             self.step, self.epoch = 0, self.epoch + 1
