@@ -191,8 +191,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         chosen = images.select(rows, numbers[rows])
         parts = torch.arange(len(rows)).split(256)
         hashes = torch.cat([dhash(resize(chosen.read(part), HASH_SIZE)) for part in parts])
-        lesson = hold_out(model, chosen, names, hashes)
-        learn(model, lesson, recipe_of(model, lesson))
+        with model.context.reuse_latents():
+            lesson = hold_out(model, chosen, names, hashes)
+            learn(model, lesson, recipe_of(model, lesson))
 
     def _new_rows(self, model: Model, images: Images, labels: list[str]) -> Tensor:
         """Images that are new; those that come back with another label are taken out first."""

@@ -135,11 +135,13 @@ def _epochs(model: Model, samples: int, minutes: float | None) -> int:
         return EPOCHS
     assert model.memory is not None
     slots = model.memory.slots()[:BATCH]
-    network, z = copy.deepcopy(model.network).train(), unpack(model.latents_of(model.stored(slots)).float())
+    network, z = copy.deepcopy(model.network), unpack(model.latents_of(model.stored(slots)).float())
     seconds = []
-    for _ in range(TRIAL_STEPS):
-        begun = time.perf_counter()
-        network.tail(z).square().mean().backward()
-        seconds.append(time.perf_counter() - begun)
+    with network.awake():
+        network.unfreeze("csf")
+        for _ in range(TRIAL_STEPS):
+            begun = time.perf_counter()
+            network.train().tail(z).square().mean().backward()
+            seconds.append(time.perf_counter() - begun)
     per_epoch = min(seconds) * samples / len(slots)
     return max(1, min(MAX_EPOCHS, int(60 * minutes / per_epoch)))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from triphase.app.calibration import Calibration
+from triphase.app.occasions import n_alike
 from triphase.app.ood import Moments, ood_scores
 from triphase.app.options import LEARNERS, ModelOptions, parse_memory
 from triphase.app.store.state_schema import check_learner
@@ -96,16 +97,21 @@ class Model:
 
         f are the closed form's features, where they are known.
         """
-        ensemble, logits, ood = self.inference(), [], []
-        for rows in torch.arange(len(z)).split(BATCH):
-            part = ensemble(unpack(z[rows].float()), None if f is None else f[rows])
-            logits.append(part[0])
-            ood.append(ood_scores(*part))
-        return torch.cat(logits), torch.cat(ood)
+        ensemble, parts, ood = self.member_scores(z, f)
+        return ensemble.weighted(parts), ood
 
-    def inference(self) -> Ensemble:
-        """The learner as it answers, its frozen blocks in their fastest form."""
-        ensemble = self.learner.inference()
+    def member_scores(self, z: Tensor, f: Tensor | None = None) -> tuple[Ensemble, list[Tensor], Tensor]:
+        """The learner as it answers, the scores of each of its members, and the out-of-distribution scores."""
+        ensemble, chunks, ood = self.inference(), [], []
+        for rows in torch.arange(len(z)).split(BATCH):
+            parts, distances = ensemble.member_scores(unpack(z[rows].float()), None if f is None else f[rows])
+            chunks.append(parts)
+            ood.append(ood_scores(ensemble.weighted(parts), distances))
+        return ensemble, [torch.cat(column) for column in zip(*chunks, strict=True)], torch.cat(ood)
+
+    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """The learner as it answers, its frozen blocks in their fastest form; `also` is counted in for once."""
+        ensemble = self.learner.inference(also)
         with torch.inference_mode():
             z = self.llf(torch.zeros(2, 3, self.size, self.size))
         return ensemble.with_csf(lambda csf: frozen_form(csf, z, self.context))
@@ -150,6 +156,7 @@ class Model:
                 "capacity": memory.capacity if memory is not None else 0,
                 "bytes": memory.nbytes + self.exemplar_features[1].nbytes if memory is not None else 0,
                 "exemplars": len(self.exemplar_correct),
+                "alike": n_alike(self.network, memory),
             },
             "taught": len(self.taught),
             "unknown": self.calibration.rejects,

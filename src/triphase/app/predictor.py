@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from triphase.app.calibration import Calibration, doubts
 from triphase.app.ood import ood_scores
+from triphase.app.refit import answering
 from triphase.app.store.versions import Store
 from triphase.data.decoding import decode, in_threads
 from triphase.data.images import Images
@@ -164,7 +165,7 @@ class _Blocks:
 
 def inference_parts(model: Model) -> dict[str, Any]:
     """What a predictor needs of a model, one entry for each part that changes at its own pace."""
-    state, calibration = ensemble_state(model.inference()), model.calibration
+    state, calibration = ensemble_state(answering(model)), model.calibration
     csfs = {f"inference_csf_{i}": member.pop("csf") for i, member in enumerate(state["members"])}
     return {
         "inference": {

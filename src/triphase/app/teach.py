@@ -49,7 +49,8 @@ def teach(
             return report_nothing(store, plan, settings, started)
         model, notes = plan.model, [*plan.photos.remarks, *_unlearn_corrected(plan, watch)]
         baseline = Baseline.of(model)
-        lesson = hold_out(model, plan.photos.images, plan.photos.names, plan.photos.hashes)
+        new_photos = plan.photos
+        lesson = hold_out(model, new_photos.images, new_photos.names, new_photos.hashes, new_photos.times)
         recipe = recipe_of(model, lesson)
         checkpoint = LessonCheckpoint(store, plan.photos.content, model, quick_version=bool(plan.pending))
         resumed = checkpoint.resume(notes, watch)

@@ -51,6 +51,8 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     table.add_row("learner", f"{info['learner']}, on {info['backbone']} at {info['image_size']} pixels")
     table.add_row("memory", _memory(info["replay"], memory))
     table.add_row("accuracy", _accuracy(info.get("accuracy")))
+    if 2 * memory.get("alike", 0) > memory["exemplars"]:
+        table.add_row("", _alike(memory))
     if not info.get("unknown", True):
         table.add_row("unknown", NEVER_UNKNOWN)
     table.add_row("on disk", _size(size))
@@ -219,6 +221,11 @@ def _accuracy(accuracy: float | None) -> str:
     if accuracy is None:
         return "not measured in this version"
     return f"{percent(accuracy)} on held-out photos of the classes before the lesson, told apart from each other"
+
+
+def _alike(memory: dict[str, int]) -> str:
+    share = f"{memory['alike']:,} of {memory['exemplars']:,} held-out photos"
+    return f"but {share} look like photos learned from: expect less on photos of other places and days"
 
 
 def _size(n: int) -> str:

@@ -154,6 +154,7 @@ class MemoryInfo(Document):
     capacity: Count
     bytes: Count
     exemplars: Count
+    alike: Count = 0  # exemplars that look like a training photo
 
 
 class ClassCounts(Document):
