@@ -21,6 +21,7 @@ from triphase.data.feature_cache import latents
 from triphase.data.images import Images
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
+from triphase.device import explain_out_of_memory
 from triphase.learners import TPC
 from triphase.learners.protocol import QuickLearner, Tick, WeighsMembers, ignore
 
@@ -83,7 +84,8 @@ def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> 
         nothing = torch.zeros(len(experience.images), dtype=torch.bool)
         experience = Experience(experience.index, experience.images, nothing, experience.columns)
     if len(experience.training):  # else there are only near-duplicates of exemplars
-        model.learner.learn(experience, recipe, tick)
+        with explain_out_of_memory("go on with the same command and --device cpu"):
+            model.learner.learn(experience, recipe, tick)
         if model.memory is not None and not model.learner_uses_memory:
             batches = Batches(
                 model.network, experience, model.memory, recipe, seed=model.options.seed, context=model.context

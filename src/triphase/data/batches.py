@@ -198,7 +198,7 @@ class Batches:
         for samples in stopwatch.time_waiting("data", drawn):
             z = self._lookup(samples, depth) if samples.views is not None else self._compute(samples, depth)
             stopwatch.count(samples.n_all)
-            rows, slots, y = samples.rows, samples.slots, samples.y.to(self.model.device)
+            rows, slots, y = samples.rows, samples.slots, self._latents.upload(samples.y)
             yield Minibatch(z, y, len(rows), rows, slots, samples.n_all, samples.n_all_current)
 
     def _draw(self, all_rows: Tensor, all_slots: Tensor, position: Position) -> Samples:
@@ -239,9 +239,9 @@ class Batches:
         if samples.x is not None:
             learns = not self.model.is_frozen("llf")
             with torch.set_grad_enabled(torch.is_grad_enabled() and learns), self.context.stopwatch.time("llf"):
-                parts.append(self.model.encode(samples.x))
+                parts.append(self.model.encode(self._latents.upload(samples.x)))
         if samples.n_all_replayed and self.memory is not None and self.memory.store == "latent":
-            parts.append(unpack(self.memory["z"][samples.slots].to(self.model.device).float()))
+            parts.append(unpack(self._latents.upload(self.memory["z"][samples.slots]).float()))
         z = torch.cat(parts) if len(parts) > 1 else parts[0]
         if depth == "llf":
             return z

@@ -95,6 +95,13 @@ class Ensemble(nn.Module):
         self.weights, self.stds = tuple(weights), tuple(stds)
         self.eval().requires_grad_(False)
 
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        member = self.members[0]
+        assert isinstance(member, Member)
+        return member.weight.device
+
     def with_csf(self, prepare: Callable[[nn.Module], nn.Module]) -> Ensemble:
         """The same with another form of each member's csf."""
         members = []
