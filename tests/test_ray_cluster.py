@@ -27,6 +27,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Two nodes with one CPU each, the second of which can be removed."""
     from ray.cluster_utils import Cluster
 
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # as nice as the test, no more
     made = Cluster(initialize_head=True, head_node_args=NODE)
     made.add_node(**NODE)
     monkeypatch.setenv("RAY_ADDRESS", made.address)
@@ -45,7 +46,7 @@ def files_of(run: Path) -> tuple[bytes, bytes, dict[str, Any]]:
 def test_a_node_that_is_killed_loses_nothing_and_every_run_is_as_on_one_computer(
     cluster: Any, tmp_path: Path
 ) -> None:
-    base = RunOptions(epochs=60, lr=0.01)
+    base = RunOptions(epochs=30, lr=0.01)
     schedule = Sweep(tmp_path / "out", ("digits-5",), ("tpc", "replay"), (0,), base)
     summary, data = tmp_path / "out" / "sweep.json", tmp_path / "data"
     shares: list[dict[str, float]] = []
@@ -61,20 +62,18 @@ def test_a_node_that_is_killed_loses_nothing_and_every_run_is_as_on_one_computer
         execute(schedule, summary, on_cluster(), watch=stop_in_the_middle)
 
     def kill_a_node(progress: Progress) -> None:
-        running = [share for share in progress.running.values() if 0 < share < 1]
-        if len(running) == 2 and not shares:
+        if len(progress.running) == 2 and any(0 < share < 1 for share in progress.running.values()) and not shares:
             shares.append({job.title: share for job, share in progress.running.items()})
             cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
 
     done = execute(schedule, summary, on_cluster(), watch=kill_a_node)
-    assert len(shares) == 1, "two runs were under way when the node was killed"
+    assert shares, "two runs were under way when the node was killed"
     assert not done.failed and len(done.results) == len(schedule.jobs(done.results)) == 3
     assert [w for w in done.warnings if "was lost" in w], done.warnings
     assert (tmp_path / "storage").exists() and not list((tmp_path / "storage").iterdir()), "copies are removed"
     for job in done.results:
-        first = job.options.first_from
         prepare(find(job.benchmark), job.options, data).run(here := tmp_path / "here" / job.directory.name)
-        assert files_of(here) == files_of(job.directory), (job.title, first)
+        assert files_of(here) == files_of(job.directory), job.title
 
 
 def test_a_cluster_that_ends_is_named(cluster: Any, tmp_path: Path) -> None:
