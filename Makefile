@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+OTHERS := .venv-avalanche
 
-.PHONY: app demo test test-slow bench bench-avalanche check format clean
+.PHONY: app demo test test-slow test-avalanche bench bench-avalanche check format clean
 
 demo: $(STAMP)
 	$(BIN)/triphase demo
@@ -17,6 +18,16 @@ test: check tests/page/node_modules
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
+
+# What needs Avalanche, Continuum and datasets, in an environment of their own on top of this one.
+test-avalanche: $(STAMP)
+	test -x $(OTHERS)/bin/python || $(BIN)/python -m venv --without-pip $(OTHERS)
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> $$($(OTHERS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/triphase.pth
+	$(OTHERS)/bin/python -m pip install --quiet -c constraints.txt -r tests/requirements-avalanche.txt
+	$(OTHERS)/bin/python -m pip install --quiet --no-deps continuum==1.2.7  # it asks for a dozen linters
+	$(OTHERS)/bin/python -m pytest tests/test_avalanche.py tests/test_sources_torch_datasets.py \
+		tests/test_sources_hugging_face.py
 
 # Speed, as ratios: make bench DATA=folder-of-cifar-100-binary [WEIGHTS=mobilenet_v1_folded.safetensors]
 bench: $(STAMP)
@@ -50,4 +61,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv $(OTHERS) demo

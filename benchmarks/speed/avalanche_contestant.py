@@ -8,30 +8,12 @@ loader does not use worker processes, which would only copy tensors that are in 
 
 from __future__ import annotations
 
-import re
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from workload import EPOCHS, N_MBE, N_MBR, Workload, pixels, sgd, timed
 
 from triphase.learners.training import set_trainable
-
-_LIBRARIES: list[Any] = []
-
-
-def declare_torchvision_operators() -> None:
-    """torchvision's import fails beside a CPU build of torch unless its operators are declared."""
-    spec = find_spec("torchvision")
-    if spec is None or spec.origin is None or _LIBRARIES:
-        return
-    source = (Path(spec.origin).parent / "_meta_registrations.py").read_text()
-    library = torch.library.Library("torchvision", "DEF")
-    for name in sorted(set(re.findall(r'register_(?:meta|fake)\("(?:torchvision::)?(\w+)"\)', source))):
-        library.define(f"{name}(Tensor a) -> Tensor")
-    _LIBRARIES.append(library)
+from triphase.torchvision_operators import declare_torchvision_operators
 
 
 class Flipped(torch.utils.data.Dataset[tuple[Tensor, int]]):

@@ -60,9 +60,10 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         image_size: int | None = None,
         learner: str = "anchored",
         seed: int = 0,
+        weights: str | Path | None = None,
     ) -> None:
         self.backbone, self.memory, self.replay = backbone, memory, replay
-        self.image_size, self.learner, self.seed = image_size, learner, seed
+        self.image_size, self.learner, self.seed, self.weights = image_size, learner, seed, weights
 
     def fit(self, X: Pictures, y: Sequence[Any] | NDArray[Any]) -> ContinualClassifier:
         """Start anew and learn one batch; `classes_` is sorted then, as scikit-learn's scorers take for granted."""
@@ -101,8 +102,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             names.sort(key=KINDS[kind])
         if not hasattr(self, "model_"):
             options = ModelOptions(**self.get_params())
-            size = options.image_size or size_for_pictures(X, backbone(options.backbone).photo_size)
-            model = Model(replace(options, image_size=size))
+            own = backbone(options.backbone)
+            suitable = own.photo_size if own.fixed_size else size_for_pictures(X, own.photo_size)
+            model = Model(replace(options, image_size=options.image_size or suitable))
         else:
             model = self.model_
             model.options.check_agreement(model.size, self.get_params())

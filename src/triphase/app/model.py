@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -268,7 +269,8 @@ class Model:
 def build_network(options: ModelOptions, *, blank: bool = False, size: int | None = None) -> SplitClassifier:
     """The network of a model, without its weights if a state will be loaded."""
     chosen = backbone(options.backbone)
-    if not (blank or chosen.pretrained):
+    weights = None if blank or options.weights is None else Path(options.weights)
+    if not (blank or chosen.pretrained or weights):
         warnings.warn(
             f"{options.backbone} comes without pre-trained weights: its frozen half stays random, and it will "
             "recognise little. Take a backbone that is pre-trained for photos.",
@@ -276,7 +278,9 @@ def build_network(options: ModelOptions, *, blank: bool = False, size: int | Non
             stacklevel=3,
         )
     size = size or options.image_size or chosen.photo_size
-    return build_for_photos(options.backbone, image_size=size, seed=options.seed, load_pretrained=not blank)
+    return build_for_photos(
+        options.backbone, image_size=size, weights=weights, seed=options.seed, load_pretrained=not blank
+    )
 
 
 def rows_of(ids: Tensor, wanted: Tensor) -> Tensor:

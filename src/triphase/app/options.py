@@ -44,6 +44,7 @@ class ModelOptions:
     replay: Literal["raw", "latent", "none"] = "latent"
     learner: str = "anchored"
     seed: int = 0
+    weights: str | None = None  # file that the network's weights were read from; None: those that come with it
 
     def __post_init__(self) -> None:
         if self.replay not in ("raw", "latent", "none"):
@@ -57,6 +58,8 @@ class ModelOptions:
                 object.__setattr__(self, name, _whole(name, getattr(self, name)))
         if self.image_size is not None and not 1 <= self.image_size <= MAX_SIZE:
             raise InvalidValue(f"An image is 1 to {MAX_SIZE} pixels wide and high, not {self.image_size}.")
+        if self.weights is not None:
+            object.__setattr__(self, "weights", str(self.weights))
         parse_memory(self.memory)
         if not isinstance(self.memory, (int, str)):
             object.__setattr__(self, "memory", _whole("memory", self.memory))
@@ -67,7 +70,7 @@ class ModelOptions:
             if name == "image_size" and value is None:  # whatever suits
                 continue
             was = image_size if name == "image_size" else getattr(self, name)
-            same = value in (was, getattr(self, name))
+            same = value in (was, getattr(self, name)) or (name == "weights" and str(value) == was)
             if name == "memory":
                 same = parse_memory(value) == parse_memory(was)
             if not same:

@@ -107,7 +107,9 @@ def _open(
     if current is None:
         chosen = ModelOptions(**given)
         if chosen.image_size is None:
-            chosen = replace(chosen, image_size=size_for_folder(folder, backbone(chosen.backbone).photo_size))
+            own = backbone(chosen.backbone)
+            size = own.photo_size if own.fixed_size else size_for_folder(folder, own.photo_size)
+            chosen = replace(chosen, image_size=size)
         return Model(chosen, context=context), frozenset()
     state, version = store.load()
     saved = ModelOptions(**state["app"]["options"])

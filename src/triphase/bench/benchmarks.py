@@ -10,7 +10,7 @@ from typing import Any, Literal
 from triphase.data.recipe import Recipe
 from triphase.errors import InvalidValue
 
-DATASETS = ("digits", "cifar100", "core50", "imagenet", "folder")
+DATASETS = ("digits", "cifar100", "core50", "imagenet", "folder", "hf")
 NOTATIONS = {  # what `find` reads beside names
     "DATASET:A/B-C": "A experiences: B classes first, then C new ones each (cifar100:10/10-10)",
     "DATASET:nic-A/B-C": "the same with repetition: C classes each, new or known (cifar100:nic-79/10-5)",
@@ -48,7 +48,7 @@ class Benchmark:
     def title(self) -> str:
         """As the paper writes it."""
         names = {"core50": "CORe50", "imagenet": "ImageNet", "cifar100": "CIFAR100", "digits": "Digits"}
-        names["folder"] = "Photos"
+        names |= {"folder": "Photos", "hf": "Hugging Face"}
         shape = "NICv2 391/10-1" if self.shape is None else "{}/{}-{}".format(*self.shape)
         return f"{names[self.dataset]} {'NIC ' if self.repetition and self.shape else ''}{shape}"
 
@@ -138,6 +138,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {  # of DATASET:A/B-C
     "core50": {"backbone": "efficientnet_lite0", "image_size": 128, "memory": 1500, "first": _PHOTOS},
     "imagenet": {"backbone": "efficientnet_lite0", "image_size": 224, "memory": 20_000, "first": _PHOTOS},
     "folder": {"backbone": "efficientnet_lite0", "image_size": 128, "memory": 1000, "first": _PHOTOS},
+    "hf": {"backbone": "efficientnet_lite0", "image_size": 128, "memory": 1000, "first": _PHOTOS},
 }
 
 

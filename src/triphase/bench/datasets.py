@@ -39,6 +39,8 @@ def load(dataset: str, data: Path, size: int, skip_bad: bool) -> Dataset:
     """Training images, test images and class names of a dataset."""
     if dataset == "folder":
         return _load_folder(data, size, skip_bad)
+    if dataset == "hf":
+        return _load_hugging_face(data, size, skip_bad)
     if dataset == "imagenet":
         return _load_imagenet(data, size)
     if dataset == "core50":
@@ -61,14 +63,25 @@ def _load_imagenet(data: Path, size: int) -> Dataset:
 
 def _load_folder(data: Path, size: int, skip_bad: bool) -> Dataset:
     photos = sources.folder(data, size, skip_bad=skip_bad)
-    if photos.skipped:
-        count = f"{len(photos.skipped)} of {len(photos.skipped) + len(photos.images)}"
+    _announce_skipped(photos.skipped, len(photos.images))
+    return *_split(photos.images, photos.names), photos.names
+
+
+def _load_hugging_face(data: Path, size: int, skip_bad: bool) -> Dataset:
+    found = sources.hugging_face(data, size, skip_bad=skip_bad)
+    train, test = (found.train, found.test) if found.test is not None else _split(found.train, found.names)
+    _announce_skipped(found.skipped, len(train) + len(test))
+    return train, test, found.names
+
+
+def _announce_skipped(skipped: Sequence[object], n_read: int) -> None:
+    if skipped:
         warnings.warn(
-            f"{count} photos cannot be read and were left out, the first is {photos.skipped[0]}.",
+            f"{len(skipped)} of {len(skipped) + n_read} photos cannot be read and were left out, the first is "
+            f"{skipped[0]}.",
             TriphaseWarning,
             stacklevel=2,
         )
-    return *_split(photos.images, photos.names), photos.names
 
 
 def _split(images: Images, names: list[str]) -> tuple[Images, Images]:

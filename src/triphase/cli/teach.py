@@ -58,8 +58,13 @@ def teach(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Network; efficientnet_lite0 to _lite2 come pre-trained.", show_default=DEFAULT.backbone, **NEW
+            help="Network; efficientnet_lite0 to _lite2 come pre-trained, as does timm:NAME of timm.",
+            show_default=DEFAULT.backbone,
+            **NEW,
         ),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="File of the network's weights.", show_default="its own", **NEW)
     ] = None,
     image_size: Annotated[
         int | None,
@@ -82,6 +87,7 @@ def teach(
         "backbone": backbone,
         "image_size": image_size,
         "seed": seed,
+        "weights": None if weights is None else str(weights),
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = LessonSettings(max_drop, force, quick, skip_bad, keep)

@@ -27,6 +27,8 @@ class Step:
     steps: int
     loss: Tensor  # a scalar; reading it waits for the device, so read it only to show it
     lr: float
+    logits: Tensor | None = None  # (n_mb, n_classes) of the minibatch before the step, where a learner tells them
+    y: Tensor | None = None  # (n_mb,)
 
 
 Tick = Callable[[Step], None]

@@ -133,7 +133,7 @@ class TPC:
                 logits = tail_1(mb.z)
                 ce = F.cross_entropy(block_gradient(logits, mask_1(logits, mb.y)), mb.y)
                 loss = step_1(optimizer, ce, mb.z, logits)
-                tick(loop.step_done(loss, ce))
+                tick(loop.step_done(loss, ce, logits=logits.detach(), y=mb.y))
 
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
         if loop.begin("II"):
@@ -143,7 +143,7 @@ class TPC:
                 logits = tail_2(mb.z)
                 ce = F.cross_entropy(block_gradient(logits, mask_2(logits, mb.y)), mb.y)
                 loss = step_2(optimizer, ce, mb.z, logits)
-                tick(loop.step_done(loss, ce))
+                tick(loop.step_done(loss, ce, logits=logits.detach(), y=mb.y))
 
         # Phase III: consolidate on the class-balanced memory, without masks
         if memory is not None:
@@ -157,7 +157,7 @@ class TPC:
                     logits = model.tail(mb.z)
                     ce = F.cross_entropy(logits, mb.y)
                     loss = step_2(optimizer, ce, mb.z, logits)
-                    tick(loop.step_done(loss, ce))
+                    tick(loop.step_done(loss, ce, logits=logits.detach(), y=mb.y))
 
         if self.bc not in ("loss_only", "none"):
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)

@@ -113,11 +113,12 @@ class TrainingLoop:
             self.epoch = epochs
         return [(self.epochs_before + i // steps, i % steps) for i in range(done, epochs * steps)]
 
-    def step_done(self, loss: Tensor, cross_entropy: Tensor | None = None) -> Step:
+    def step_done(self, loss: Tensor, cross_entropy: Tensor | None = None, **minibatch: Any) -> Step:
         """Count one optimiser step as done; the schedule watches the cross-entropy alone (SPEC 9.3)."""
         assert self._optimizer is not None
         lr = self._optimizer.param_groups[-1]["lr"]
-        step = Step(self.section, self.epoch + 1, self._epochs, self.step + 1, self._steps, loss.detach(), lr)
+        position = self.section, self.epoch + 1, self._epochs, self.step + 1, self._steps
+        step = Step(*position, loss.detach(), lr, **minibatch)
         self.step, self._left = self.step + 1, self._left - 1
         if self._recipe.lr_schedule == "patience":
             self.ce_sum += float((loss if cross_entropy is None else cross_entropy).detach())

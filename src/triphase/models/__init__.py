@@ -17,6 +17,8 @@ from triphase.models.mobilenet_v1 import mobilenet_v1
 from triphase.models.resnet import resnet18, resnet32
 from triphase.models.small_cnn import small_cnn
 from triphase.models.split import Normalize, SplitClassifier, linear_head, placed
+from triphase.models.timm_backbone import PREFIX as TIMM
+from triphase.models.timm_backbone import preprocessing, timm_network
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Backbone:
     pretrained: bool = False  # comes with weights; without, and without a weight file, it is untrained
     any_channels: bool = False  # takes grey images too, not only RGB
     summaries: bool = False  # its latents can carry the means of earlier feature maps
+    own_size: bool = False  # benchmarks scale images to its photo_size, not to a size of their own
+    fixed_size: bool = False  # small photos are scaled to its photo_size as well
 
 
 BACKBONES: Mapping[str, Backbone] = MappingProxyType(
@@ -45,9 +49,15 @@ BACKBONES: Mapping[str, Backbone] = MappingProxyType(
 
 
 def backbone(name: str) -> Backbone:
-    """The backbone of that name."""
+    """The backbone of that name; `timm:NAME` is one of timm's (`triphase.models.timm_backbone`)."""
+    if name.startswith(TIMM):
+        wanted = preprocessing(name)
+        network = partial(timm_network, name=name)
+        return Backbone(network, wanted.size, pretrained=True, own_size=True, fixed_size=wanted.fixed_size)
     if name not in BACKBONES:
-        raise InvalidValue(f"No backbone is called {name!r}; there are {', '.join(BACKBONES)}.")
+        raise InvalidValue(
+            f"No backbone is called {name!r}; there are {', '.join(BACKBONES)}, and {TIMM}NAME for those of timm."
+        )
     return BACKBONES[name]
 
 
@@ -80,7 +90,9 @@ def build(
     options |= {} if weights is None else {"weights": weights}
     options |= {"channels": channels} if chosen.any_channels else {}
     options |= {"pretrained": False} if chosen.pretrained and not load_pretrained else {}
-    allowed = [option for option in inspect.signature(chosen.build).parameters if option != "n_classes"]
+    allowed = [
+        option for option in inspect.signature(chosen.build).parameters if option not in ("n_classes", "name")
+    ]
     unknown = [option for option in options if option not in allowed]
     if unknown:
         raise InvalidValue(f"{name} has no option {', '.join(unknown)}; it has {', '.join(allowed)}.")
@@ -91,13 +103,18 @@ def build(
 
 
 def build_for_photos(
-    name: str, *, image_size: int | None = None, load_pretrained: bool = True, seed: int = 0
+    name: str,
+    *,
+    image_size: int | None = None,
+    weights: Path | None = None,
+    load_pretrained: bool = True,
+    seed: int = 0,
 ) -> SplitClassifier:
     """The backbone of that name as models of photos have it: latents carry summaries where it offers them."""
     chosen = backbone(name)
     options: dict[str, Any] = {"summaries": True} if chosen.summaries else {}
     size = image_size or chosen.photo_size
-    return build(name, image_size=size, load_pretrained=load_pretrained, seed=seed, **options)
+    return build(name, image_size=size, weights=weights, load_pretrained=load_pretrained, seed=seed, **options)
 
 
 __all__ = [

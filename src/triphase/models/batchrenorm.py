@@ -80,6 +80,8 @@ def with_batch_renorm(module: nn.Module) -> nn.Module:
 
 
 def _renormalised(old: nn.BatchNorm2d) -> BatchRenorm2d:
+    if type(old) is not nn.BatchNorm2d:
+        raise InvalidValue(f"A {type(old).__name__} does more than BatchNorm and cannot be swapped: use norm='bn'.")
     if not (old.affine and old.track_running_stats):
         raise InvalidValue(f"Only a BatchNorm2d with weights and running statistics can be swapped, got {old}.")
     new = BatchRenorm2d(old.num_features, old.eps)

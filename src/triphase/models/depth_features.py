@@ -38,4 +38,7 @@ class DepthFeatures(nn.Module):
 
 
 def _pooled(h: Tensor) -> Tensor:
+    """(n, channels): the mean over the places of a feature map, or over tokens (n, tokens, channels)."""
+    if h.dim() == 3:
+        return h.mean(1)
     return h.flatten(2).mean(2) if h.dim() > 2 else h

@@ -48,6 +48,9 @@ VersionNumber = Annotated[int, Field(ge=1, le=LARGEST)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Time = Annotated[str, AfterValidator(_check_time)]
 Word = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")]  # of a program: a learner, a part
+BackboneName = Annotated[
+    str, Field(pattern=r"^([a-z0-9_]{1,64}|timm:[A-Za-z0-9_.-]{1,128}(@[A-Za-z0-9_.]{1,64})?)$")
+]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ClassName = Annotated[str, AfterValidator(_check_class_name)]
 ClassNames = Annotated[list[ClassName], AfterValidator(_check_unique)]
@@ -166,7 +169,7 @@ class Info(Document):
 
     classes: ClassNames = Field(min_length=1)
     counts: list[ClassCounts]  # of each class
-    backbone: Word
+    backbone: BackboneName
     image_size: Annotated[int, Field(ge=1, le=1024)]
     learner: Word
     replay: Literal["raw", "latent", "none"]

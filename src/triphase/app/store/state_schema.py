@@ -13,7 +13,7 @@ import torch
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
-from triphase.app.store.schema import ClassNames, Count, Document, Word, reason
+from triphase.app.store.schema import BackboneName, ClassNames, Count, Document, Word, reason
 from triphase.app.store.tensors import Shape, check_structure, check_tree
 from triphase.errors import CorruptState
 
@@ -43,12 +43,13 @@ class Part(Document):
 class Options(Part):
     """How the model was made."""
 
-    backbone: Word
+    backbone: BackboneName
     image_size: ImageSize | None
     memory: Annotated[int, Field(ge=1)] | MemorySize
     replay: Literal["raw", "latent", "none"]
     learner: Word
     seed: Seed
+    weights: Annotated[str, Field(max_length=4096)] | None = None
 
 
 class Moments(Part):
@@ -140,7 +141,7 @@ class ClosedForm(Part):
 class Inference(Part):
     """What an answer needs beside the network."""
 
-    backbone: Word
+    backbone: BackboneName
     image_size: ImageSize
     names: ClassNames
     temperature: Positive

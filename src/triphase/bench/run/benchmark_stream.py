@@ -14,6 +14,7 @@ from triphase.data import sources
 from triphase.data.images import select_classes, subsample
 from triphase.data.streams import Stream, class_incremental, stream, with_repetition
 from triphase.errors import InvalidValue
+from triphase.models import backbone
 
 
 def make_stream(benchmark: Benchmark, options: RunOptions, data: Path) -> Stream:
@@ -86,5 +87,7 @@ def _chosen_classes(benchmark: Benchmark, classes: str, order: Sequence[int]) ->
 
 
 def image_size(benchmark: Benchmark, options: RunOptions) -> int:
-    """Side of the images in pixels."""
-    return options.image_size or benchmark.image_size
+    """Side of the images in pixels: the one asked for, the network's own, or the benchmark's."""
+    own = None if options.backbone is None else backbone(options.backbone)
+    suggested = own.photo_size if own is not None and own.own_size else benchmark.image_size
+    return options.image_size or suggested

@@ -11,6 +11,7 @@ from triphase.data.sources.digits import INFO as DIGITS
 from triphase.data.sources.digits import check_integrity as check_digits
 from triphase.data.sources.folder import INFO as FOLDER
 from triphase.data.sources.folder import check_integrity as check_folder
+from triphase.data.sources.hugging_face import check_integrity as check_hugging_face
 from triphase.data.sources.imagenet import INFO as IMAGENET
 from triphase.data.sources.imagenet import check_integrity as check_imagenet
 from triphase.data.sources.integrity import Integrity, Progress
@@ -20,7 +21,7 @@ PUBLISHED = ((DIGITS, check_digits), (CIFAR100, check_cifar100), (CORE50, check_
 
 
 def check_datasets(data: Path, progress: Progress = lambda n: None) -> list[Integrity]:
-    """What there is of each dataset, a person's own photos last; folders of the others are not taken for photos."""
+    """What there is of each dataset; folders of the published ones are not taken for a person's own photos."""
     found: list[Integrity] = []
     for info, check in PUBLISHED:
         try:
@@ -32,7 +33,7 @@ def check_datasets(data: Path, progress: Progress = lambda n: None) -> list[Inte
         found.append(check_folder(data, progress, taken))
     except (BadData, OSError) as error:
         found.append(Integrity(FOLDER, (), (str(error),)))
-    return found
+    return [*found, check_hugging_face(data)]
 
 
 def check_readable(data: Path) -> None:
