@@ -84,7 +84,8 @@ def run(arguments: argparse.Namespace, words: str) -> None:
                 shared = cell.data, cell.backbone, cell.size
                 rivals = Rivals(cell.backbone, cell.size)
             train = photo_sets.draw(data.train, cell.per_class, cell.order)
-            result = rivals.result(cell.learner, data, train, cell.order, results.chosen(cell))
+            given = arguments.joint_rate if cell.learner == "joint" else None
+            result = rivals.result(cell.learner, data, train, cell.order, given or results.chosen(cell))
         results.add(cell, result, about)
         say(f"    {summary(result)}")
     say(f"{len(wanted)} cells are in {results.file}")
@@ -185,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--learners", type=_learners, default=LEARNED, help=", ".join(LEARNERS))
     parser.add_argument("--sizes", type=_numbers("own", least=8), default="own", help="pixels; own: the default")
     parser.add_argument("--backbone", default=ModelOptions().backbone)
+    parser.add_argument("--joint-rate", type=float, help="of joint fine-tuning, in place of a search")
     parser.add_argument("--unknown", action="store_true", help="teach every other class; the rest are strangers")
     parser.add_argument("--far", type=Path, action="append", default=[], help="photos of far strangers")
     parser.add_argument("--no-more-photos", action="store_true", help="without a last lesson of old classes")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map
 
 FAKE = torch.device("meta")
 COPY, TO = torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default
@@ -55,17 +55,17 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The result of an operation, on the device of its arguments; two devices may not meet but in a copy."""
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     there = [isinstance(tensor, OnDevice) for tensor in tensors]
-    if any(there) and func not in (COPY, TO):
-        strays = [
-            t for t, on in zip(tensors, there, strict=True) if not on and t.dim() > 0
-        ]  # scalars may come along
+    if any(there) and func not in (COPY, TO):  # scalars may come along from anywhere
+        strays = [tensor for tensor, on in zip(tensors, there, strict=True) if not on and tensor.dim() > 0]
         assert not strays, f"{func} of tensors on two devices, {tuple(strays[0].shape)} on the host"
     device = kwargs.get("device")
     on_device = any(there) if device is None else torch.device(device) == FAKE
     kwargs = kwargs if device is None else kwargs | {"device": torch.device("cpu")}
-    hosts, named = tree_map_only(OnDevice, lambda tensor: tensor.host, (args, kwargs))
+    hosts, named = tree_map(lambda leaf: leaf.host if isinstance(leaf, OnDevice) else leaf, (args, kwargs))
     result = func(*hosts, **named)
     if func._schema.is_mutable:  # what was written to is returned as it came
         owner = {id(tensor.host): tensor for tensor in tensors if isinstance(tensor, OnDevice)}
-        return tree_map_only(Tensor, lambda tensor: owner.get(id(tensor), tensor), result)
-    return tree_map_only(Tensor, OnDevice, result) if on_device else result
+        return tree_map(lambda leaf: owner.get(id(leaf), leaf), result)
+    if not on_device:
+        return result
+    return tree_map(lambda leaf: OnDevice(leaf) if isinstance(leaf, Tensor) else leaf, result)

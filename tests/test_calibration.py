@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 
 from triphase.app import calibration
 from triphase.errors import InvalidValue
@@ -106,3 +107,14 @@ def test_two_thresholds_together_accept_ninety_five_per_cent() -> None:
     fitted = calibration.thresholds_of(torch.randn(5000, 2, generator=random))
     accepted = calibration.Calibration(1.0, fitted).accepts(torch.randn(20_000, 2, generator=random))
     assert float(accepted.float().mean()) == pytest.approx(0.95, abs=0.01)
+
+
+def test_the_weight_of_the_better_member_grows_with_the_evidence() -> None:
+    random = generator(0, "members")
+
+    def fitted(n: int) -> float:
+        y = torch.randint(4, (n,), generator=random)
+        scores = [F.one_hot(y, 4) + noise * torch.randn(n, 4, generator=random) for noise in (2.0, 0.3)]
+        return calibration.fit_weight(scores[0], scores[1], y, constant=2.0)
+
+    assert fitted(0) == fitted(1) == 2.0 < fitted(400)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from command import Call
 from fake_device import FAKE, FakeDevice
+from lessons import paint
 from oracle import Killed, StopAtSave
 from triphase import (
     AR1,
@@ -20,6 +25,7 @@ from triphase import (
     Anchored,
     BiC,
     Context,
+    ContinualClassifier,
     DepthSLDA,
     DERpp,
     FineTune,
@@ -31,12 +37,16 @@ from triphase import (
     device,
     run,
 )
-from triphase.data import batches, training_latents
-from triphase.data.batches import Minibatch
+from triphase.app import lesson_checkpoint
+from triphase.app.store.versions import Store
+from triphase.app.teach import teach
+from triphase.data.batches import Batches
 from triphase.data.feature_cache import latents, unpack
+from triphase.data.training_latents import TrainingLatents
 from triphase.errors import InvalidValue, TriphaseWarning
+from triphase.learners import finetune, frozen, ncm, tpc
 from triphase.learners.placement import move
-from triphase.maths import masking, outside
+from triphase.maths import bias, masking
 from triphase.models import with_batch_renorm
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
@@ -84,7 +94,9 @@ def learned_scores(make: Make, where: torch.device) -> Tensor:
     for experience in tiny_stream().experiences:
         learner.learn(experience, FIRST if experience.index == 1 else REST)
     assert learner.model.device == where
-    return learner.logits(unpack(latents(learner.model, tiny_images(), context=learner.context)))
+    scores = learner.logits(unpack(latents(learner.model, tiny_images(), context=learner.context)))
+    assert scores.device.type == "cpu", "scores of two devices could meet: they belong on the host"
+    return scores
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -94,16 +106,43 @@ def test_no_tensors_of_two_devices_meet_while_a_learner_learns_and_is_evaluated(
         assert torch.equal(learned_scores(LEARNERS[name], FAKE), expected)
 
 
-@pytest.mark.parametrize("forgotten", ["labels", "latents", "mask"])
-def test_a_tensor_that_stays_on_the_host_is_found(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if forgotten == "labels":
-        monkeypatch.setattr(batches, "Minibatch", lambda z, y, *rest: Minibatch(z, y.cpu(), *rest))
-    elif forgotten == "latents":
-        monkeypatch.setattr(training_latents, "unpack", lambda z: unpack(z.cpu()))
-    else:
-        monkeypatch.setattr(masking, "outside", lambda classes, logits: outside(classes, logits).cpu())
-    with FakeDevice(), pytest.raises(AssertionError, match="two devices"):
-        learned_scores(LEARNERS["tpc"], FAKE)
+@pytest.mark.parametrize(
+    ("owner", "function", "removed", "name"),
+    [
+        (SplitClassifier, "encode", ".to(self.device)", "tpc from scratch"),
+        (TrainingLatents, "lookup", "self.upload", "tpc"),
+        (Batches, "_minibatches", "self._latents.upload", "finetune"),
+        (Batches, "image_latents", ".to(self.model.device)", "derpp"),
+        (Batches, "memory_latents", ".to(self.model.device)", "bic"),
+        (frozen, "features", ".to(model.device)", "slda"),
+        (finetune, "predict", ".to(model.device)", "finetune"),
+        (tpc, "predict", ".cpu()", "anchored"),
+        (ncm, "latent_features", ".to(model.device)", "ncm"),
+        (ncm, "latent_features", ".cpu()", "ncm"),
+        (masking, "_outside", ".to(device)", "tpc"),
+        (bias, "_rows", ".to(device)", "ar1"),
+        (tpc, "normalize_", ".cpu()", "tpc without memory"),
+        (tpc, "normalize_", ".to(weight.device)", "tpc without memory"),
+        (DERpp, "_loss", ".to(logits)", "derpp"),
+        (DERpp, "_logits", ".cpu()", "derpp"),
+        (Anchored, "_adapted_model", ".to(self.model.device)", "anchored, solved"),
+    ],
+)
+def test_one_copy_less_is_found(
+    owner: Any, function: str, removed: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, function, without(getattr(owner, function), removed))
+    with FakeDevice(), pytest.raises((AssertionError, RuntimeError), match="two devices|double precision"):
+        learned_scores(LEARNERS[name], FAKE)
+
+
+def without(function: Any, removed: str) -> Any:
+    """A function as it would be without some words of its source, where they come last."""
+    before, found, after = textwrap.dedent(inspect.getsource(function)).rpartition(removed)
+    assert found
+    names = dict(inspect.unwrap(function).__globals__)
+    exec(f"from __future__ import annotations\n{before}{after}", names)
+    return names[function.__name__]
 
 
 @pytest.mark.parametrize("name", ["tpc", "ar1", "anchored, solved"])
@@ -136,6 +175,37 @@ def test_a_run_begun_on_one_device_goes_on_on_another(tmp_path: Path, stop_at_sa
     assert report.accuracy == expected.accuracy
     again = LEARNERS["tpc"](tiny_model(), Context())
     assert run(again, tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run").amca == report.amca
+
+
+def test_a_classifier_learns_and_answers_on_the_device_as_on_the_cpu() -> None:
+    options: dict[str, Any] = {"backbone": "small_cnn", "image_size": 8, "memory": 60}
+    x = tiny_images().read(torch.arange(36)).numpy()
+    answers = []
+    for where in (torch.device("cpu"), FAKE):
+        with FakeDevice():
+            classifier = ContinualClassifier(**options, device=where)
+            for rows in (slice(0, 24), slice(24, 36)):
+                classifier.partial_fit(x[rows], tiny_images().labels.tolist()[rows])
+            answers.append(classifier.predict_proba(x))
+            assert classifier.model_.network.device == where and classifier._inference[0].device == where
+    assert np.array_equal(answers[0], answers[1])
+
+
+def test_an_interrupted_lesson_goes_on_on_another_device_and_says_so(
+    tmp_path: Path, stop_at_save: StopAtSave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lesson_checkpoint, "SAVE_EVERY", 0.0)
+    for colour in ("red", "green"):
+        paint(tmp_path / "photos" / colour, colour, range(12))
+    options = {"backbone": "small_cnn", "image_size": 8, "memory": 60}
+    stop_at_save(3)
+    with pytest.raises(Killed):
+        teach(tmp_path / "model", tmp_path / "photos", options)
+    stop_at_save(None)
+    with FakeDevice():
+        outcome = teach(tmp_path / "model", tmp_path / "photos", options, context=Context(device=FAKE))
+    assert outcome.published and "Begun on cpu, this goes on on meta" in " ".join(outcome.notes), outcome.notes
+    assert Store(tmp_path / "model").version().info["device"] == "meta"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Frozen blocks through ONNX Runtime: the same numbers, made once, and torch where that fails."""
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,7 +11,16 @@ from triphase.context import Context
 from triphase.data.feature_cache import csf_features, encode
 from triphase.errors import TriphaseWarning
 from triphase.models import DepthFeatures, SplitClassifier, build, engine
-from triphase.models.engine import OnnxBlock, engine_of, frozen_form, load_graph, remember_graphs
+from triphase.models.engine import (
+    CPU,
+    CUDA,
+    OnnxBlock,
+    engine_of,
+    frozen_form,
+    load_graph,
+    provider_for,
+    remember_graphs,
+)
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +126,18 @@ def test_threads_share_a_block(lite0: SplitClassifier) -> None:
     alone = form(x)
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(alone, other) for other in pool.map(lambda _: form(x), range(12)))
+
+
+def test_on_an_accelerator_torch_runs_frozen_blocks_unless_the_runtime_offers_cuda(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import onnxruntime
+
+    cuda, mps = torch.device("cuda"), torch.device("mps")
+    assert provider_for(torch.device("cpu")) == CPU and provider_for(cuda) is None
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
+    assert provider_for(cuda) == CUDA and provider_for(mps) is None
+
+
+def test_the_engine_is_chosen_by_the_device_of_the_block(lite0: SplitClassifier) -> None:
+    assert engine_of(Context(engine="onnx"), copy.deepcopy(lite0.llf).to("meta")) == "torch"

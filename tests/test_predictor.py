@@ -14,6 +14,7 @@ from triphase.app import predictor as module
 from triphase.app.model import Model
 from triphase.app.predictor import Answer, Predictor, inference_parts
 from triphase.app.publishing import version_state
+from triphase.app.refit import answering
 from triphase.app.store.versions import Store
 from triphase.data.decoding import decode
 from triphase.data.feature_cache import latents, unpack
@@ -51,7 +52,8 @@ def test_it_scores_as_the_learner_does(model: Path) -> None:
     taught = Model.from_state(Store(model).load()[0])
     images = photos(model.with_name("test"))
     z = unpack(latents(taught.network, images, context=taught.context))
-    expected = (taught.learner.logits(z)[:, : len(taught.names)] / taught.calibration.temperature).softmax(1)
+    logits, expected_scores = answering(taught)(z)
+    expected = (logits / taught.calibration.temperature).softmax(1)
     probabilities, known = Predictor.open(model).predict(images)
     assert torch.allclose(probabilities, expected, atol=1e-4) and known.shape == (len(images),)
     closed = taught.learner.closed_form
@@ -60,7 +62,7 @@ def test_it_scores_as_the_learner_does(model: Path) -> None:
         _, distances = taught.learner.inference()(z)
         assert torch.allclose(distances.double(), closed.distances(f), rtol=1e-3, atol=1e-2)
         _, scores = Predictor.open(model).scores(images.read(torch.arange(len(images))))
-        assert torch.allclose(scores, distances, rtol=1e-3, atol=1e-2)
+        assert torch.allclose(scores, expected_scores, rtol=1e-3, atol=1e-2)
 
 
 def test_many_threads_get_the_answers_of_one_and_change_nothing(model: Path) -> None:

@@ -15,7 +15,7 @@ from lessons import World
 from triphase.errors import Busy
 from triphase.server.lesson_process import patiently
 
-REQUEST = {"settings": {}, "options": {}, "dry_run": False, "patience": 0, "thumbnails": True}
+REQUEST = {"settings": {}, "options": {}, "dry_run": False, "patience": 0, "thumbnails": True, "device": "cpu"}
 
 
 def test_work_is_tried_again_while_somebody_else_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ class Context:
         self.budget = Budget() if budget is None else budget
         self.engine = engine
         self.device = None if device is None else choose(device)
+        self.pass_size: int | None = None  # images in a pass through frozen parts; None: as many as are asked for
         self.graphs: dict[bytes, Tensor] = {}  # ONNX graphs of frozen blocks, by the checksums of the blocks
         self.sessions: dict[bytes, nn.Module] = {}  # the same ready to run
         self.stopwatch = Stopwatch()

@@ -66,14 +66,14 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
-    """Inside, memory that runs out is an error of one sentence."""
+def explain_out_of_memory(remedy: str) -> Iterator[None]:
+    """Inside, memory that runs out in training is an error of one sentence."""
     try:
         yield
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise OutOfMemory(f"The memory of the device does not suffice for {what}: {remedy}.") from error
+        raise OutOfMemory(f"The memory of the device does not suffice for a minibatch: {remedy}.") from error
 
 
 def _count(kind: str) -> int:

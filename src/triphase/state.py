@@ -180,6 +180,17 @@ def split_tensors(value: Any, tensors: dict[str, Tensor], name: str) -> Any:
     return value
 
 
+def on_host(value: Any) -> Any:
+    """A state whose tensors are on the CPU; those that are there already are not copied."""
+    if isinstance(value, Tensor):
+        return value.detach().cpu() if value.device.type != "cpu" else value
+    if isinstance(value, Mapping):
+        return {key: on_host(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(on_host(item) for item in value)
+    return value
+
+
 def join_tensors(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(tree, dict):
         if set(tree) == {"$tensor"}:

@@ -14,8 +14,12 @@ from torch import Tensor
 
 from triphase.app.ood import Moments, threshold, threshold_from_moments
 from triphase.errors import InvalidValue
+from triphase.maths.sampling import evenly_spaced
 
 PRIOR = 5.0  # exemplars that the prior of the temperature is worth
+MAX_WEIGHED = 500  # exemplars to which the weight of the closed form is fitted, evenly spaced
+WEIGHT_FACTORS = tuple(2.0 ** (step / 2) for step in range(-4, 5))  # of the constant weight, that are compared
+WEIGHT_SPREAD = math.log(2) / 3  # standard deviation of the prior of the logarithm of the weight
 MAX_FACTOR = 1e3  # the temperature stays within this factor of the spread of the logits, either way
 # Share of known images that each threshold accepts, by the number of out-of-distribution scores: 95 % in all.
 ACCEPT = {1: (0.95,), 2: (0.96, 0.99)}
@@ -100,6 +104,27 @@ def fit_temperature(logits: Tensor, y: Tensor) -> float:
 
     mode = math.exp(_root(overconfidence))
     return spread / math.exp(_root(slope))
+
+
+def fit_weight(adapted: Tensor, closed: Tensor, y: Tensor, constant: float) -> float:
+    """The weight w for which softmax((adapted + w closed) / T) is most likely on exemplars, T fitted to each w.
+
+    The prior of w is log-normal around the constant: where exemplars are few, or say little, w stays near it.
+
+    >>> adapted, closed = torch.eye(2).repeat(50, 1), torch.eye(2).flip(0).repeat(50, 1)
+    >>> fit_weight(adapted, closed, torch.tensor([0, 1] * 50), constant=2.0) < 1
+    True
+    """
+    rows = evenly_spaced(len(y), MAX_WEIGHED)
+    adapted, closed, y = adapted[rows].double(), closed[rows].double(), y[rows]
+
+    def posterior(factor: float) -> float:
+        logits = adapted + factor * constant * closed
+        log_p = (logits / fit_temperature(logits, y)).log_softmax(1).gather(1, y.view(-1, 1))
+        return float(log_p.sum()) - (math.log(factor) / WEIGHT_SPREAD) ** 2 / 2
+
+    best: float = max(WEIGHT_FACTORS, key=posterior)
+    return constant * best
 
 
 def _root(increasing: Callable[[float], float]) -> float:

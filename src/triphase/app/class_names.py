@@ -1,6 +1,7 @@
 """What a class may be called: one rule for folders, `rename` and labels of programs."""
 
 import unicodedata
+from collections.abc import Collection
 
 from triphase.errors import InvalidValue
 from triphase.printable import printable
@@ -52,3 +53,8 @@ def _fault(name: str) -> str | None:
     if unicodedata.normalize("NFKC", name).strip().casefold() == UNKNOWN:
         return "that is the answer for images unlike any class"
     return None
+
+
+def no_such_class(names: Collection[str], wanted: str) -> InvalidValue:
+    """The error for a class that the model does not know."""
+    return InvalidValue(f"No class is called {wanted!r}; there are {', '.join(sorted(names)) or 'none yet'}.")

@@ -30,6 +30,7 @@ from triphase.app.predictor import UNKNOWN, Predictor, inference_parts
 from triphase.app.publishing import version_state
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
+from triphase.context import Context
 from triphase.data.images import Images, resize
 from triphase.errors import BadData, Busy, InvalidValue, Mismatch
 from triphase.models import backbone
@@ -42,7 +43,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     X is a sequence of paths, of PIL images or of uint8 arrays (HWC, CHW or HW, of any sizes), or one uint8 array
     (NHWC, NCHW or NHW). `classes_` lists the labels of `fit` in order, then others as they arrive.
-    The network comes pre-trained.
+    The network comes pre-trained, and computes on `device`: "auto" is a GPU where there is one.
     """
 
     model_: Model
@@ -61,9 +62,10 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learner: str = "anchored",
         seed: int = 0,
         weights: str | Path | None = None,
+        device: str | torch.device = "auto",
     ) -> None:
-        self.backbone, self.memory, self.replay = backbone, memory, replay
-        self.image_size, self.learner, self.seed, self.weights = image_size, learner, seed, weights
+        self.backbone, self.memory, self.replay, self.weights = backbone, memory, replay, weights
+        self.image_size, self.learner, self.seed, self.device = image_size, learner, seed, device
 
     def fit(self, X: Pictures, y: Sequence[Any] | NDArray[Any]) -> ContinualClassifier:
         """Start anew and learn one batch; `classes_` is sorted then, as scikit-learn's scorers take for granted."""
@@ -101,13 +103,13 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if in_order:
             names.sort(key=KINDS[kind])
         if not hasattr(self, "model_"):
-            options = ModelOptions(**self.get_params())
+            options = ModelOptions(**self._model_options())
             own = backbone(options.backbone)
             suitable = own.photo_size if own.fixed_size else size_for_pictures(X, own.photo_size)
-            model = Model(replace(options, image_size=options.image_size or suitable))
+            model = Model(replace(options, image_size=options.image_size or suitable), context=self._context())
         else:
             model = self.model_
-            model.options.check_agreement(model.size, self.get_params())
+            model.options.check_agreement(model.size, self._model_options())
             if model.pending:
                 raise InvalidValue("A quick lesson of this model is not finished; run triphase teach again first.")
             if kind != self._kind:
@@ -122,11 +124,11 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._learn(model, images, labels, names)
         except BaseException:  # interrupted, too: a classifier is never left with half a lesson
             if hasattr(self, "model_"):
-                self.model_ = Model.from_state(before)
+                self.model_ = Model.from_state(before, self._context())
             raise
         self.model_, self._kind, self.n_lessons_ = model, kind, model.lessons
         self.classes_ = _values(model.names, kind)
-        self._inference = Predictor(inference_parts(model)), self.classes_
+        self._inference = Predictor(inference_parts(model), self.device), self.classes_
         return self
 
     def predict_proba(self, X: Pictures) -> NDArray[np.float64]:
@@ -158,17 +160,17 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             store.prune(KEEP)
 
     @classmethod
-    def load(cls, directory: Path | str) -> ContinualClassifier:
+    def load(cls, directory: Path | str, device: str | torch.device = "auto") -> ContinualClassifier:
         """The model in use in a directory."""
         state, version = Store(directory).load()
-        classifier = cls(**state["app"]["options"])
-        classifier.model_ = Model.from_state(state)
+        classifier = cls(**state["app"]["options"], device=device)
+        classifier.model_ = Model.from_state(state, classifier._context())
         classifier._kind, names = version.info.get("labels", "str"), classifier.model_.names
         try:
             classifier.classes_ = _values(names, classifier._kind)
         except ValueError:  # numbers once, until the command line brought a name
             classifier._kind, classifier.classes_ = "str", np.array(names)
-        classifier._inference, classifier._origin = (Predictor(state), classifier.classes_), version
+        classifier._inference, classifier._origin = (Predictor(state, device), classifier.classes_), version
         classifier.n_lessons_ = classifier.model_.lessons
         return classifier
 
@@ -177,6 +179,13 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._fitted()
         predictor, classes = self._inference  # of one lesson, whatever another thread learns meanwhile
         return *predictor.predict(as_images(X, predictor.size)), classes
+
+    def _model_options(self) -> dict[str, Any]:
+        """The parameters that a model is made with, and keeps."""
+        return {name: value for name, value in self.get_params().items() if name != "device"}
+
+    def _context(self) -> Context:
+        return Context(engine="auto", device=self.device)
 
     def _fitted(self) -> Model:
         if not hasattr(self, "model_"):
@@ -191,8 +200,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         chosen = images.select(rows, numbers[rows])
         parts = torch.arange(len(rows)).split(256)
         hashes = torch.cat([dhash(resize(chosen.read(part), HASH_SIZE)) for part in parts])
-        lesson = hold_out(model, chosen, names, hashes)
-        learn(model, lesson, recipe_of(model, lesson))
+        with model.context.reuse_latents():
+            lesson = hold_out(model, chosen, names, hashes)
+            learn(model, lesson, recipe_of(model, lesson))
 
     def _new_rows(self, model: Model, images: Images, labels: list[str]) -> Tensor:
         """Images that are new; those that come back with another label are taken out first."""

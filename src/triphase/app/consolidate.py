@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from triphase.app.learning import calibrate
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.manage import changing
@@ -21,6 +23,7 @@ from triphase.app.publishing import version_state
 from triphase.app.scan import Watch
 from triphase.data.feature_cache import unpack
 from triphase.data.recipe import Recipe
+from triphase.device import explain_out_of_memory
 from triphase.errors import CannotWrite, InvalidValue
 from triphase.learners.protocol import Consolidates
 
@@ -70,7 +73,12 @@ class Consolidation:
 
 
 def consolidate(
-    path: Path, minutes: float | None = None, *, keep: int = KEEP, watch: Watch = lambda event: None
+    path: Path,
+    minutes: float | None = None,
+    *,
+    keep: int = KEEP,
+    watch: Watch = lambda event: None,
+    device: str | torch.device | None = None,
 ) -> Consolidation:
     """Train csf anew on what is stored, for about so many minutes, and publish it if it is better.
 
@@ -79,7 +87,7 @@ def consolidate(
     if minutes is not None and not minutes > 0:
         raise InvalidValue(f"minutes must be above 0, got {minutes}.")
     started, notes = time.perf_counter(), list[str]()
-    with changing(path) as (store, model, version):
+    with changing(path, device) as (store, model, version):
         learner, samples = _check(model)
         calibrate(model)
         before = judge(model)
@@ -89,7 +97,7 @@ def consolidate(
         checkpoint.resume(notes, watch)
         recipe = Recipe(epochs=checkpoint.epochs, lr=0.1, csf_lr=0.03, n_mbe=BATCH)
         watch({"event": "begin", "images": samples, "classes": len(model.names)})
-        with checkpoint.saving():
+        with checkpoint.saving(), explain_out_of_memory("go on with the same command and --device cpu"):
             learner.consolidate(recipe, checkpoint.tick(watch))
         calibrate(model)
         after = judge(model)
@@ -135,11 +143,14 @@ def _epochs(model: Model, samples: int, minutes: float | None) -> int:
         return EPOCHS
     assert model.memory is not None
     slots = model.memory.slots()[:BATCH]
-    network, z = copy.deepcopy(model.network).train(), unpack(model.latents_of(model.stored(slots)).float())
+    network, z = copy.deepcopy(model.network), unpack(model.latents_of(model.stored(slots)).float())
+    z = z.to(network.device)
     seconds = []
-    for _ in range(TRIAL_STEPS):
-        begun = time.perf_counter()
-        network.tail(z).square().mean().backward()
-        seconds.append(time.perf_counter() - begun)
+    with network.awake():
+        network.unfreeze("csf")
+        for _ in range(TRIAL_STEPS):
+            begun = time.perf_counter()
+            network.train().tail(z).square().mean().backward()
+            seconds.append(time.perf_counter() - begun)
     per_epoch = min(seconds) * samples / len(slots)
     return max(1, min(MAX_EPOCHS, int(60 * minutes / per_epoch)))

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from triphase.app import removal, thumbnails
-from triphase.app.class_names import normalized
+from triphase.app.class_names import no_such_class, normalized
 from triphase.app.manage import changing, info_without_accuracy
-from triphase.app.model import Model, no_such_class
+from triphase.app.model import Model
 from triphase.app.publishing import version_state
 from triphase.app.store.schema import Version
 from triphase.errors import BadData, InvalidValue, PhotosNeeded

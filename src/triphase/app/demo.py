@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image, ImageDraw
 
 from triphase.app.manage import open_store
 from triphase.app.predictor import Predictor
 from triphase.app.scan import Watch
 from triphase.app.teach import teach
+from triphase.context import Context
 
 SIZE, SCALE = 96, 4  # pixels of a drawing, and how much finer it is drawn
 PER_CLASS = 15
@@ -29,23 +31,25 @@ class Scene:
     result: str
 
 
-def play(folder: Path, seed: int = 0, watch: Watch = lambda event: None) -> Iterator[Scene]:
+def play(
+    folder: Path, seed: int = 0, watch: Watch = lambda event: None, device: torch.device | None = None
+) -> Iterator[Scene]:
     """Teach drawings in a new folder, scene by scene; the model and the drawings stay there."""
     model, random = folder / "model", np.random.default_rng(seed)
     for shape in TAUGHT_FIRST:
         _draw_class(folder / "shapes" / shape, shape, random)
-    yield _teach(folder, "shapes", f"three shapes, {PER_CLASS} drawings of each", watch)
+    yield _teach(folder, "shapes", f"three shapes, {PER_CLASS} drawings of each", watch, device)
     known, strange = folder / "new-star.png", folder / "new-cross.png"
     draw("star", random).save(known)
     draw("cross", random).save(strange)
     yield _ask(model, known, "a new star")
     yield _ask(model, strange, "a cross, which it never saw")
     _draw_class(folder / "shapes" / "cross", "cross", random)
-    yield _teach(folder, "shapes", "the same folder with crosses in it", watch)
+    yield _teach(folder, "shapes", "the same folder with crosses in it", watch, device)
     yield _ask(model, strange, "the cross again")
     for shape, wrong in zip((*TAUGHT_FIRST, "cross"), ("cross", *TAUGHT_FIRST), strict=True):
         _draw_class(folder / "mixed-up" / wrong, shape, random)
-    yield _teach(folder, "mixed-up", "drawings in the wrong folders", watch)
+    yield _teach(folder, "mixed-up", "drawings in the wrong folders", watch, device)
     version = open_store(model).undo()
     yield Scene(f"triphase undo {model}", f"version {version.number} is back: it knows no cross")
 
@@ -75,8 +79,9 @@ def _draw_class(folder: Path, shape: str, random: np.random.Generator) -> None:
         draw(shape, random).save(folder / f"{shape}-{number:02d}.png")
 
 
-def _teach(folder: Path, photos: str, what: str, watch: Watch) -> Scene:
-    outcome = teach(folder / "model", folder / photos, watch=watch)
+def _teach(folder: Path, photos: str, what: str, watch: Watch, device: torch.device | None) -> Scene:
+    context = Context(engine="auto", device=device)
+    outcome = teach(folder / "model", folder / photos, watch=watch, context=context)
     result = outcome.refusal or f"learned {what} in {outcome.seconds:.0f} s"
     return Scene(f"triphase teach {folder / 'model'} {folder / photos}", result)
 

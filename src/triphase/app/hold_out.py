@@ -1,6 +1,7 @@
 """Which photos of a lesson are held out: they measure a model and are never trained on.
 
-Whole groups of near-duplicates are held out, so that no burst is on both sides.
+Whole occasions are held out, so that photos which were taken together are not on both sides; in a class of one
+occasion, whole groups of near-duplicates.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triphase.app import near_duplicates
+from triphase.app import near_duplicates, occasions
 from triphase.app.model import Model
 from triphase.app.near_duplicates import matches_stored, whole_groups
+from triphase.data.feature_cache import latents
 from triphase.data.images import Images
 from triphase.data.memory import HELD_OUT, TRAIN, Memory
 from triphase.data.streams import Experience
@@ -32,11 +34,14 @@ class Lesson:
     names: list[str]  # of all classes after it, in the order of their labels
 
 
-def hold_out(model: Model, images: Images, names: Sequence[str], hashes: Tensor) -> Lesson:
+def hold_out(
+    model: Model, images: Images, names: Sequence[str], hashes: Tensor, times: Tensor | None = None
+) -> Lesson:
     """Make images (labels are rows of `names`) the next experience, some of each class held out.
 
-    About a fifth of each class's photos is held out, in whole groups of near-duplicates; so is whatever is a
-    near-duplicate of a photo that is held out already. Without replay nothing is held out.
+    About a fifth of each class's photos is held out, in whole occasions; so is whatever is a near-duplicate of a
+    photo that is held out already. `times` says when photos were taken, NaN where nobody knows. Without replay
+    nothing is held out.
     """
     brought = [names[label] for label in images.labels.unique().tolist()]
     after = model.names + [name for name in names if name in brought and name not in model.names]
@@ -45,17 +50,17 @@ def hold_out(model: Model, images: Images, names: Sequence[str], hashes: Tensor)
     renamed, index = images.select(torch.arange(len(images)), labels), model.lessons + 1
     if model.memory is None:
         return Lesson(Experience(index, renamed), after)
-    held_out = _held_out(model, model.memory, renamed, hashes, len(after))
+    held_out = _held_out(model, model.memory, renamed, hashes, times, len(after))
     return Lesson(Experience(index, renamed, held_out, {"hash": hashes}), after)
 
 
-def _held_out(model: Model, memory: Memory, images: Images, hashes: Tensor, n_classes: int) -> Tensor:
+def _held_out(
+    model: Model, memory: Memory, images: Images, hashes: Tensor, times: Tensor | None, n_classes: int
+) -> Tensor:
     """(n,) bool"""
     labels, slots = images.labels, memory.slots(HELD_OUT)
     groups = near_duplicates.groups(hashes, labels)
-    limit = min(EXEMPLARS, max(1, (memory.capacity or 0) // n_classes // 4))
-    key = random_keys(model.options.seed + 1, images.ids)
-    held_out = choose(groups, labels, key, limit, SHARE, held_before=memory["y"][slots].tolist())
+    held_out = _by_occasion(model, memory, images, groups, times, n_classes)
     like_exemplars = torch.zeros_like(held_out)
     if "hash" in memory.columns:
         matches = matches_stored(hashes, labels, memory["hash"][slots], memory["y"][slots])
@@ -70,6 +75,32 @@ def _held_out(model: Model, memory: Memory, images: Images, hashes: Tensor, n_cl
             held_out[rows] = False
     # near-duplicates of exemplars are not trained on, even if there is nothing else
     return like_exemplars if bool(held_out.all()) else held_out
+
+
+def _by_occasion(
+    model: Model, memory: Memory, images: Images, duplicates: Tensor, times: Tensor | None, n_classes: int
+) -> Tensor:
+    """(n,) bool: whole occasions; near-duplicates of a class that would have no exemplar otherwise."""
+    labels, before = images.labels, memory["y"][memory.slots(HELD_OUT)]
+    look = occasions.looks(model.network, latents(model.network, images, context=model.context))
+    unknown = torch.full((len(labels),), torch.nan, dtype=torch.double)
+    together = occasions.groups(look, unknown if times is None else times, labels, duplicates)
+    limit = min(EXEMPLARS, max(1, (memory.capacity or 0) // n_classes // 4))
+    key = random_keys(model.options.seed + 1, images.ids)
+    held_out = choose(together, labels, key, limit, SHARE, held_before=before.tolist())
+    held_out &= ~whole_groups(_like_training(model, memory, look, labels), together)
+    measured = torch.isin(labels, torch.cat([before, labels[held_out]]))
+    return held_out | (~measured & choose(duplicates, labels, key, limit, SHARE))
+
+
+def _like_training(model: Model, memory: Memory, look: Tensor, labels: Tensor) -> Tensor:
+    """(n,) bool: which photos look like one that is stored to learn from; compared where latents are stored."""
+    trained = memory.slots(TRAIN)
+    trained = trained[torch.isin(memory["y"][trained], labels)] if len(trained) else trained
+    if memory.store != "latent" or len(trained) == 0:
+        return torch.zeros(len(labels), dtype=torch.bool)
+    stored = occasions.looks(model.network, memory["z"][trained])
+    return occasions.resembles(look, labels, stored, memory["y"][trained])
 
 
 def choose(

@@ -17,6 +17,7 @@ from triphase.app.store.schema import LessonMark
 from triphase.app.store.state_schema import check_checkpoint
 from triphase.app.store.versions import Store
 from triphase.checkpoint import Checkpoint
+from triphase.device import changed_device
 from triphase.errors import CorruptState, Mismatch
 from triphase.learners.protocol import Step, Tick
 
@@ -35,7 +36,12 @@ class LessonCheckpoint:
         current = store.current()
         parent, threads = current.number if current else 0, torch.get_num_threads()
         self._mark = LessonMark(
-            lesson=digest.hexdigest(), parent=parent, threads=threads, engine=model.engine, epochs=epochs
+            lesson=digest.hexdigest(),
+            parent=parent,
+            threads=threads,
+            engine=model.engine,
+            device=model.device,
+            epochs=epochs,
         )
         self._store, self._model = store, model
         self.quick_version = quick_version  # the version in use has learned this lesson in part
@@ -59,8 +65,13 @@ class LessonCheckpoint:
             self._start()
             return False
         self._model.load_state_dict(state)
-        self._mark = mark
         notes.append("An interrupted lesson was continued.")
+        if mark.device != self._mark.device:
+            notes.append(changed_device(mark.device, self._mark.device))
+            how = self._mark.model_dump(include={"threads", "engine", "device"})
+            mark = mark.model_copy(update=how)
+            self._store.directory.write_lesson(mark)
+        self._mark = mark
         watch({"event": "resumed"})
         return True
 
@@ -132,6 +143,8 @@ class LessonCheckpoint:
         """Why what is saved cannot be continued."""
         if (mark.lesson, mark.parent) != (self._mark.lesson, self._mark.parent):
             return "The photos or the model changed since a lesson was interrupted: it was started again."
+        if mark.device != self._mark.device:
+            return None  # it goes on, with numbers that are close
         if mark.threads != self._mark.threads:
             return (
                 f"The interrupted lesson ran with {mark.threads} threads and this one runs with "

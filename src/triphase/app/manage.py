@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from triphase.app import removal, thumbnails
-from triphase.app.class_names import class_name, normalized
-from triphase.app.model import Model, no_such_class
+from triphase.app.class_names import class_name, no_such_class, normalized
+from triphase.app.model import Model
 from triphase.app.predictor import Predictor
 from triphase.app.publishing import version_state
 from triphase.app.scan import Watch, find_taught, scan
@@ -20,6 +20,7 @@ from triphase.app.store import identities
 from triphase.app.store.rewriting import rewrite
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
+from triphase.budget import Budget
 from triphase.context import Context
 from triphase.data.images import Images
 from triphase.errors import BadData, CorruptState, InvalidValue, Mismatch
@@ -58,12 +59,12 @@ def open_store(path: Path) -> Store:
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[tuple[Store, Model, Version]]:
+def changing(path: Path, device: str | torch.device | None = None) -> Iterator[tuple[Store, Model, Version]]:
     """The model in use, to be changed by one writer; one that has learned half a lesson must finish it first."""
     store = open_store(path)
     with store.lock():
         state, version = store.load()
-        model = Model.from_state(state)
+        model = Model.from_state(state, Context(engine="auto", device=device))
         if model.pending:
             raise InvalidValue(
                 f"Version {version.number} has learned the last lesson in part (--quick): finish it with the same "
@@ -79,13 +80,18 @@ def classes(path: Path) -> list[ClassCount]:
 
 
 def evaluate(
-    path: Path, folder: Path, *, skip_bad: bool = False, watch: Watch = lambda event: None
+    path: Path,
+    folder: Path,
+    *,
+    skip_bad: bool = False,
+    watch: Watch = lambda event: None,
+    device: str | torch.device = "cpu",
 ) -> ModelEvaluation:
     """Accuracy on class folders; classes that the model does not know are refused."""
-    store, context = open_store(path), Context(engine="auto")
+    store, budget = open_store(path), Budget()
     parts, _ = store.load(parts=("inference", "taught"))
-    predictor, taught = Predictor(parts), parts["taught"]
-    photos = scan(folder, predictor.size, context.budget, skip_bad=skip_bad, watch=watch)
+    predictor, taught = Predictor(parts, device), parts["taught"]
+    photos = scan(folder, predictor.size, budget, skip_bad=skip_bad, watch=watch)
     names = predictor.names
     if strangers := [name for name in photos.names if name not in names]:
         raise Mismatch(f"The model was never taught {', '.join(strangers)}; it knows {', '.join(names)}.")
@@ -120,18 +126,18 @@ def rename(path: Path, old: str, new: str) -> Version:
         return store.publish(version_state(model), info, event, renamed=(old, new))
 
 
-def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
+def forget(path: Path, name: str, *, everywhere: bool = False, device: str | torch.device | None = None) -> Version:
     """Take a class out of the version in use, or with `everywhere` out of every version and the history."""
     name = normalized(name)
-    with changing(path) as (store, model, version):
+    with changing(path, device) as (store, model, version):
         if name not in model.names:
             if everywhere and _ever(store, name):
-                return _forget_everywhere(store, name)
+                return _forget_everywhere(store, name, device)
             raise no_such_class(model.names, name)
         if len(model.names) == 1:
             raise InvalidValue(f"{name} is the only class: to forget everything, delete {path}.")
         if everywhere:
-            return _forget_everywhere(store, name)
+            return _forget_everywhere(store, name, device)
         label = model.names.index(name)
         thumbnails.remove(store, [id_ for id_, own in model.taught.items() if own == label])
         removal.forget(model, name)
@@ -140,13 +146,18 @@ def forget(path: Path, name: str, *, everywhere: bool = False) -> Version:
 
 
 def unteach(
-    path: Path, photos: Sequence[Path], *, skip_bad: bool = False, watch: Watch = lambda event: None
+    path: Path,
+    photos: Sequence[Path],
+    *,
+    skip_bad: bool = False,
+    watch: Watch = lambda event: None,
+    device: str | torch.device | None = None,
 ) -> tuple[Version, int]:
     """Take photos, by content, out of memory, exemplars and statistics; how many of them were there.
 
     They are files, or folders in which they lie at any depth.
     """
-    with changing(path) as (store, model, version):
+    with changing(path, device) as (store, model, version):
         files, ids = find_taught(photos, model.taught, skip_bad=skip_bad, watch=watch)
         if not files:
             raise BadData(f"No photo in {_places(photos)} was taught to this model: nothing to take back.")
@@ -171,7 +182,7 @@ def _places(photos: Sequence[Path]) -> str:
     return f"{printable(photos[0])}{more}"
 
 
-def _forget_everywhere(store: Store, name: str) -> Version:
+def _forget_everywhere(store: Store, name: str, device: str | torch.device | None) -> Version:
     """Take a class out of every version that is kept, under whatever name, and all its names out of the history."""
     versions = [store.version(number) for number in store.version_numbers()]
     ids, names = _identify(store, name, versions)
@@ -185,7 +196,7 @@ def _forget_everywhere(store: Store, name: str) -> Version:
             return state, version.info
         if len(gone(version)) == len(version.identities):  # an older version that knew nothing else
             return None
-        model = Model.from_state(state)
+        model = Model.from_state(state, Context(engine="auto", device=device))
         for known in gone(version):
             removal.forget(model, known)
         return version_state(model), info_without_accuracy(version.info, model)

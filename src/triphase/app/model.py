@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from triphase.app.calibration import Calibration
+from triphase.app.network import build_network
+from triphase.app.occasions import n_alike
 from triphase.app.ood import Moments, ood_scores
 from triphase.app.options import LEARNERS, ModelOptions, parse_memory
 from triphase.app.store.state_schema import check_learner
@@ -21,9 +21,10 @@ from triphase.context import Context
 from triphase.data.feature_cache import encode, features, pack, unpack
 from triphase.data.images import Images
 from triphase.data.memory import HELD_OUT, Memory
-from triphase.errors import CorruptState, InvalidValue, TriphaseWarning
+from triphase.device import record_name
+from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.protocol import Teachable
-from triphase.models import SplitClassifier, backbone, build_for_photos
+from triphase.models import SplitClassifier, placed
 from triphase.models.engine import engine_of, frozen_form, remember_graphs
 from triphase.models.inference import Ensemble
 
@@ -39,7 +40,7 @@ class Model:
     ) -> None:
         """`blank`: a state will be loaded, so pre-trained weights need not be read; `size` is its images'."""
         self.options, self.context = options, context or Context(engine="auto")
-        self.network: SplitClassifier = build_network(options, blank=blank, size=size)
+        self.network: SplitClassifier = placed(build_network(options, blank=blank, size=size), self.context)
         self.network.freeze("llf")
         self.memory = self._make_memory()
         make = LEARNERS[options.learner].make
@@ -52,7 +53,7 @@ class Model:
         self.calibration = Calibration()
         self.exemplar_correct = torch.empty(0, dtype=torch.bool)  # which exemplars are recognised
         self.exemplar_logits = NO_IDS, torch.empty(0, 0)  # their ids and scores, since the last calibration
-        self.exemplar_features = NO_IDS, torch.empty(0, 0)  # their ids and features for the closed form
+        self.exemplar_features = NO_IDS, torch.empty(0, 0, dtype=torch.float16)  # for the closed form
         self.covariance_reestimated = False  # from stored samples, because a class was forgotten
 
     @property
@@ -96,19 +97,26 @@ class Model:
 
         f are the closed form's features, where they are known.
         """
-        ensemble, logits, ood = self.inference(), [], []
-        for rows in torch.arange(len(z)).split(BATCH):
-            part = ensemble(unpack(z[rows].float()), None if f is None else f[rows])
-            logits.append(part[0])
-            ood.append(ood_scores(*part))
-        return torch.cat(logits), torch.cat(ood)
+        ensemble, parts, ood = self.member_scores(z, f)
+        return ensemble.weighted(parts), ood
 
-    def inference(self) -> Ensemble:
-        """The learner as it answers, its frozen blocks in their fastest form."""
-        ensemble = self.learner.inference()
+    def member_scores(self, z: Tensor, f: Tensor | None = None) -> tuple[Ensemble, list[Tensor], Tensor]:
+        """The learner as it answers, the scores of each of its members, and the out-of-distribution scores."""
+        ensemble, chunks, ood = self.inference(), [], []
+        for rows in torch.arange(len(z)).split(BATCH):
+            features = None if f is None else f[rows].to(ensemble.device)
+            there, distances = ensemble.member_scores(unpack(z[rows].float().to(ensemble.device)), features)
+            parts, distances = [scores.cpu() for scores in there], distances.cpu()
+            chunks.append(parts)
+            ood.append(ood_scores(ensemble.weighted(parts), distances))
+        return ensemble, [torch.cat(column) for column in zip(*chunks, strict=True)], torch.cat(ood)
+
+    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """The learner as it answers, its frozen blocks in their fastest form; `also` is counted in for once."""
+        ensemble = self.learner.inference(also)
         with torch.inference_mode():
-            z = self.llf(torch.zeros(2, 3, self.size, self.size))
-        return ensemble.with_csf(lambda csf: frozen_form(csf, z, self.context))
+            z = self.llf(torch.zeros(2, 3, self.size, self.size, device=self.network.device))
+        return ensemble.with_csf(lambda csf: frozen_form(csf, z, self.context)).to(self.network.device)
 
     @property
     def engine(self) -> str:
@@ -116,9 +124,15 @@ class Model:
         return engine_of(self.context, self.network.llf)
 
     @property
+    def device(self) -> str:
+        """What the network computes on, as it is recorded."""
+        return record_name(self.network.device)
+
+    @property
     def llf(self) -> nn.Module:
         """llf in its fastest form, from float pixels 0..255."""
-        return frozen_form(self.network.llf, torch.zeros(2, 3, self.size, self.size), self.context)
+        blank = torch.zeros(2, 3, self.size, self.size, device=self.network.device)
+        return frozen_form(self.network.llf, blank, self.context)
 
     def logits_of(self, ids: Tensor, z: Callable[[Tensor], Tensor]) -> Tensor:
         """Logits of photos: those of the last calibration for exemplars, else of the packed latents z(rows)."""
@@ -144,12 +158,14 @@ class Model:
             "learner": self.options.learner,
             "replay": self.options.replay,
             "engine": self.engine,
+            "device": self.device,
             "lessons": self.lessons,
             "memory": {
                 "samples": len(memory) if memory is not None else 0,
                 "capacity": memory.capacity if memory is not None else 0,
                 "bytes": memory.nbytes + self.exemplar_features[1].nbytes if memory is not None else 0,
                 "exemplars": len(self.exemplar_correct),
+                "alike": n_alike(self.network, memory),
             },
             "taught": len(self.taught),
             "unknown": self.calibration.rejects,
@@ -266,23 +282,6 @@ class Model:
         return Memory(number, seed=self.options.seed, store=store, dtype=torch.float16)
 
 
-def build_network(options: ModelOptions, *, blank: bool = False, size: int | None = None) -> SplitClassifier:
-    """The network of a model, without its weights if a state will be loaded."""
-    chosen = backbone(options.backbone)
-    weights = None if blank or options.weights is None else Path(options.weights)
-    if not (blank or chosen.pretrained or weights):
-        warnings.warn(
-            f"{options.backbone} comes without pre-trained weights: its frozen half stays random, and it will "
-            "recognise little. Take a backbone that is pre-trained for photos.",
-            TriphaseWarning,
-            stacklevel=3,
-        )
-    size = size or options.image_size or chosen.photo_size
-    return build_for_photos(
-        options.backbone, image_size=size, weights=weights, seed=options.seed, load_pretrained=not blank
-    )
-
-
 def rows_of(ids: Tensor, wanted: Tensor) -> Tensor:
     """(n,): where each wanted id stands among the ids; -1 where it does not."""
     row_of = {id_: row for row, id_ in enumerate(ids.tolist())}
@@ -292,8 +291,3 @@ def rows_of(ids: Tensor, wanted: Tensor) -> Tensor:
 def labels_by_id(images: Images) -> dict[int, int]:
     """Id of each image -> its class."""
     return dict(zip(images.ids.tolist(), images.labels.tolist(), strict=True))
-
-
-def no_such_class(names: Collection[str], wanted: str) -> InvalidValue:
-    """The error for a class that the model does not know."""
-    return InvalidValue(f"No class is called {wanted!r}; there are {', '.join(sorted(names)) or 'none yet'}.")

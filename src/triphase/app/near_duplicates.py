@@ -1,5 +1,8 @@
 """Near-duplicates: photos whose perceptual hashes differ by a few bits, such as bursts and copies encoded anew."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -45,16 +48,21 @@ def groups(hashes: Tensor, labels: Tensor, max_bits: int = MAX_BITS) -> Tensor:
     for label in labels.unique().tolist():
         rows = (labels == label).nonzero().view(-1)
         distinct, which = hashes[rows].unique(dim=0, return_inverse=True)
-        group[rows] = rows[_first_of_each(_components(distinct, max_bits)[which])]
+        linked = components(len(distinct), partial(_near, distinct, max_bits))
+        group[rows] = rows[_first_of_each(linked[which])]
     return group
 
 
-def _components(hashes: Tensor, max_bits: int) -> Tensor:
-    """Connected components of hashes that differ little: for each the smallest row of its component."""
-    root = torch.arange(len(hashes))
-    for first in range(0, len(hashes), ROWS):
-        a, b = (_hamming(hashes[first : first + ROWS], hashes) <= max_bits).nonzero().unbind(1)
-        a = a + first
+def components(n: int, links: Callable[[Tensor], Tensor]) -> Tensor:
+    """(n,): the smallest row of each row's connected component; links(rows) is bool (len(rows), n).
+
+    >>> components(4, lambda rows: (rows[:, None] - torch.arange(4)).abs() == 2).tolist()
+    [0, 1, 0, 1]
+    """
+    root = torch.arange(n)
+    for rows in torch.arange(n).split(ROWS):
+        a, b = links(rows).nonzero().unbind(1)
+        a = a + rows[0]
         while bool((root[a] != root[b]).any()):
             low, high = torch.minimum(root[a], root[b]), torch.maximum(root[a], root[b])
             root = root.scatter_reduce(0, high, low, "amin")
@@ -69,6 +77,11 @@ def _first_of_each(values: Tensor) -> Tensor:
         0, values, torch.arange(len(values)), "amin"
     )
     return first[values]
+
+
+def _near(hashes: Tensor, max_bits: int, rows: Tensor) -> Tensor:
+    """(len(rows), n) bool: which hashes differ little from those of the rows."""
+    return _hamming(hashes[rows], hashes) <= max_bits
 
 
 def _hamming(a: Tensor, b: Tensor) -> Tensor:

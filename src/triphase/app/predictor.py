@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from triphase.app.calibration import Calibration, doubts
 from triphase.app.ood import ood_scores
+from triphase.app.refit import answering
 from triphase.app.store.versions import Store
 from triphase.data.decoding import decode, in_threads
 from triphase.data.images import Images
+from triphase.device import choose
 from triphase.errors import BadData, CorruptState
 from triphase.models import SplitClassifier, build_for_photos
-from triphase.models.engine import load_graph
+from triphase.models.engine import CPU, load_graph, provider_for
 from triphase.models.folding import fold_layout_
 from triphase.models.inference import ensemble_state, load_ensemble
 
@@ -46,25 +48,31 @@ class Answer:
 class Predictor:
     """A network ready for inference, solved weights, calibration and class names."""
 
-    def __init__(self, parts: Mapping[str, Any]) -> None:
-        """`parts` are those that `inference_parts` made."""
+    def __init__(self, parts: Mapping[str, Any], device: str | torch.device = "cpu") -> None:
+        """`parts` are those that `inference_parts` made; graphs stay on the CPU if ONNX Runtime has no other."""
+        wanted, graphs = (
+            choose(device),
+            any("graph" in part for part in parts.values() if isinstance(part, Mapping)),
+        )
+        provider = provider_for(wanted) if graphs else CPU
+        self.device = torch.device("cpu") if provider is None else wanted
         try:
             about = parts["inference"]
             self.names, self.size = tuple(about["names"]), int(about["image_size"])
             thresholds = tuple(-math.inf if t is None else t for t in about["thresholds"])
             self.calibration = Calibration(about["temperature"], thresholds)
-            blocks = _Blocks(about["backbone"], self.size)
-            self.llf = blocks.llf(parts["inference_llf"])
-            self.ensemble = load_ensemble(_joined(parts), blocks.csf)
+            blocks = _Blocks(about["backbone"], self.size, provider or CPU)
+            self.llf = blocks.llf(parts["inference_llf"]).to(self.device)
+            self.ensemble = load_ensemble(_joined(parts), blocks.csf).to(self.device)
             self._check()
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise CorruptState(f"The parts of this model do not belong together ({error!r}).") from error
 
     @classmethod
-    def open(cls, path: Path | str) -> Predictor:
+    def open(cls, path: Path | str, device: str | torch.device = "cpu") -> Predictor:
         """The predictor of the version in use in a model directory."""
         parts, _ = Store(path).load(parts=PARTS)
-        return cls(parts)
+        return cls(parts, device)
 
     def _check(self) -> None:
         """Refuse parts of different models: a blank image must get one probability for each class."""
@@ -85,13 +93,14 @@ class Predictor:
     @torch.inference_mode()
     def latents(self, pixels: Tensor) -> Tensor:
         """What the frozen half of the network makes of uint8 pixels (n, 3, size, size)."""
-        z: Tensor = self.llf(pixels.float().contiguous(memory_format=torch.channels_last))
+        x = pixels.to(self.device).float().contiguous(memory_format=torch.channels_last)
+        z: Tensor = self.llf(x)
         return z
 
     @torch.inference_mode()
     def latent_scores(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """As `scores`, of latents."""
-        logits, distances = self.ensemble(z)
+        logits, distances = (t.cpu() for t in self.ensemble(z.to(self.device)))
         if not bool(torch.isfinite(logits).all()):
             raise CorruptState("The scores of this model are not finite: go back to the version before it.")
         return logits, ood_scores(logits, distances)
@@ -99,7 +108,7 @@ class Predictor:
     @torch.inference_mode()
     def features(self, pixels: Tensor) -> Tensor:
         """(n, D) of uint8 pixels (n, 3, size, size): by these, photos are compared (`TaughtIndex.nearest`)."""
-        return self.ensemble.features(self.latents(pixels))
+        return self.ensemble.features(self.latents(pixels)).cpu()
 
     def predict(self, images: Images) -> tuple[Tensor, Tensor]:
         """The same of images that are read as they are needed; never many at a time, so memory stays bounded."""
@@ -144,15 +153,16 @@ class Predictor:
 class _Blocks:
     """Loads frozen blocks: graphs for ONNX Runtime, or weights for torch, which need the network's layers."""
 
-    def __init__(self, backbone: str, size: int) -> None:
+    def __init__(self, backbone: str, size: int, provider: str) -> None:
+        self._provider = provider
         self._build = partial(build_for_photos, backbone, image_size=size, load_pretrained=False)
         self._network: SplitClassifier | None = None
 
     def llf(self, saved: Mapping[str, Any]) -> nn.Module:
-        return load_graph(saved) if "graph" in saved else self._load(saved, "llf")
+        return load_graph(saved, self._provider) if "graph" in saved else self._load(saved, "llf")
 
     def csf(self, saved: Mapping[str, Any]) -> nn.Module:
-        return load_graph(saved) if "graph" in saved else self._load(saved, "csf")
+        return load_graph(saved, self._provider) if "graph" in saved else self._load(saved, "csf")
 
     def _load(self, saved: Mapping[str, Any], name: str) -> nn.Module:
         if self._network is None:
@@ -164,7 +174,7 @@ class _Blocks:
 
 def inference_parts(model: Model) -> dict[str, Any]:
     """What a predictor needs of a model, one entry for each part that changes at its own pace."""
-    state, calibration = ensemble_state(model.inference()), model.calibration
+    state, calibration = ensemble_state(answering(model)), model.calibration
     csfs = {f"inference_csf_{i}": member.pop("csf") for i, member in enumerate(state["members"])}
     return {
         "inference": {

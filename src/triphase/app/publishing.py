@@ -20,6 +20,7 @@ from triphase.app.scan import Watch
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.errors import CannotWrite, few
+from triphase.state import on_host
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ class Outcome:
 
 
 def version_state(model: Model) -> dict[str, Any]:
-    """Everything that a version consists of."""
-    return {**model.state_dict(), **inference_parts(model)}
+    """Everything that a version consists of, on the host."""
+    state: dict[str, Any] = on_host({**model.state_dict(), **inference_parts(model)})
+    return state
 
 
 def publish(

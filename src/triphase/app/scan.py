@@ -16,6 +16,7 @@ from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.budget import Budget
 from triphase.data.decoding import check_file, decode_sizes, in_threads
 from triphase.data.images import Images
+from triphase.data.photo_time import taken_at
 from triphase.data.sources.files import file_id
 from triphase.data.sources.folder import class_folders, files_below, layout
 from triphase.errors import BadData, InvalidValue, few
@@ -40,6 +41,7 @@ class Photos:
     labels: Tensor  # (n,) rows of `names`
     ids: Tensor  # (n,)
     hashes: Tensor  # (n, 2) from `dhash`
+    times: Tensor  # (n,) when it was taken, NaN where it does not say
     corrected: Tensor  # (n,) bool: taught before, as another class
     known_already: dict[str, int]  # photos left out because they have been taught before, per class
     repeats: int  # further copies within a class
@@ -76,6 +78,7 @@ class _File(NamedTuple):
 class _Decoded(NamedTuple):
     pixels: Tensor | None  # uint8 (n, 3, size, size)
     hashes: Tensor  # (n, 2)
+    times: Tensor  # (n,)
     faults: dict[int, str]  # id -> a sentence why it cannot be used
 
 
@@ -116,6 +119,7 @@ def scan(
         labels=torch.tensor([number[file.name] for _, file in learned], dtype=torch.long),
         ids=torch.tensor([file.id for _, file in learned], dtype=torch.long),
         hashes=decoded.hashes[rows],
+        times=decoded.times[rows],
         corrected=torch.tensor([file.id in before for _, file in learned], dtype=torch.bool),
         known_already=dict(Counter(file.name for file in distinct if before.get(file.id) == file.name)),
         repeats=len(good) - len(distinct),
@@ -212,6 +216,7 @@ def _decode_all(files: Sequence[_File], size: int, budget: Budget | None, watch:
     """Pixels and near-duplicate hashes of files, each decoded once."""
     pixels = None if budget is None else budget.allocate((len(files), 3, size, size), torch.uint8)
     hashes = torch.zeros(len(files), 2, dtype=torch.long)
+    times = torch.full((len(files),), torch.nan, dtype=torch.double)
     faults: dict[int, str] = {}
 
     def decode_one(row: int) -> Tensor | None:
@@ -225,6 +230,7 @@ def _decode_all(files: Sequence[_File], size: int, budget: Budget | None, watch:
             return None
         if pixels is not None:
             pixels[row] = square
+        times[row] = taken_at(path)
         return thumbnail
 
     done = 0
@@ -233,7 +239,7 @@ def _decode_all(files: Sequence[_File], size: int, budget: Budget | None, watch:
         if rows:
             hashes[rows] = dhash(torch.stack([thumbnail for thumbnail in chunk if thumbnail is not None]))
         done += len(chunk)
-    return _Decoded(pixels, hashes, faults)
+    return _Decoded(pixels, hashes, times, faults)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -49,7 +49,8 @@ def teach(
             return report_nothing(store, plan, settings, started)
         model, notes = plan.model, [*plan.photos.remarks, *_unlearn_corrected(plan, watch)]
         baseline = Baseline.of(model)
-        lesson = hold_out(model, plan.photos.images, plan.photos.names, plan.photos.hashes)
+        new_photos = plan.photos
+        lesson = hold_out(model, new_photos.images, new_photos.names, new_photos.hashes, new_photos.times)
         recipe = recipe_of(model, lesson)
         checkpoint = LessonCheckpoint(store, plan.photos.content, model, quick_version=bool(plan.pending))
         resumed = checkpoint.resume(notes, watch)
@@ -73,11 +74,13 @@ def dry_run(
     settings: LessonSettings | None = None,
     *,
     watch: Watch = lambda event: None,
+    context: Context | None = None,
 ) -> Plan:
     """What `teach` would learn with these arguments; what it would refuse is refused, and nothing is written."""
     store = Store(path)
     store.directory.check_location()
-    plan = plan_lesson(store, photos, options, settings or LessonSettings(), watch, Context(engine="auto"))
+    context = context or Context(engine="auto")
+    plan = plan_lesson(store, photos, options, settings or LessonSettings(), watch, context)
     if plan.model.memory is not None:
         corrected, held_out = set(plan.photos.ids[plan.photos.corrected].tolist()), plan.model.held_out
         left = {c for id_, c in plan.model.taught.items() if id_ not in held_out and id_ not in corrected}

@@ -12,6 +12,7 @@ from triphase.app.consolidate import Consolidation
 from triphase.app.consolidate import consolidate as consolidate_model
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.cli.arguments import JSON, ModelFolder
+from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, say
@@ -23,22 +24,25 @@ def consolidate(
     minutes: Annotated[
         float | None, typer.Option(help="About how long it may take; without, eight passes over what is stored.")
     ] = None,
+    device: Device = None,
     as_json: JSON = False,
 ) -> None:
     """Learn overnight: train a model anew on everything that it stores.
 
     No photo is needed. The result is used only if photos that were held out say that it is better.
     """
-    outcome = consolidate_shown(model, minutes, quiet=as_json)
+    outcome = consolidate_shown(model, minutes, quiet=as_json, device=open_device(device))
     print_json({"model": str(model), **outcome.to_json()}) if as_json else print_consolidation(outcome)
 
 
-def consolidate_shown(model: Path, minutes: float | None = None, *, quiet: bool = False) -> Consolidation:
+def consolidate_shown(
+    model: Path, minutes: float | None = None, *, quiet: bool = False, device: torch.device
+) -> Consolidation:
     """Consolidate with progress on the terminal."""
     restore_threads(model)
     with live(LessonView(quiet=quiet)) as view:
         try:
-            return consolidate_model(model, minutes, watch=view.watch)
+            return consolidate_model(model, minutes, watch=view.watch, device=device)
         except KeyboardInterrupt as error:
             raise Interrupted("Stopped; the same command goes on from here.") from error
 

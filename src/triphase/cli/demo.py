@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,7 @@ from triphase.bench.demo import TITLE, demo_runs
 from triphase.bench.run.options import RunOptions
 from triphase.bench.run.results import Report
 from triphase.cli.arguments import JSON
+from triphase.cli.device import Device, open_device
 from triphase.cli.live import live
 from triphase.cli.printing import percent, print_json, say
 from triphase.cli.run_view import RunView
@@ -25,6 +27,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     epochs_scale: Annotated[float, typer.Option(help="Shortens the training, 0.1 for a tenth.")] = 1.0,
     lessons: Annotated[bool, typer.Option(help="Then teach drawings, as `triphase teach` does.")] = True,
+    device: Device = None,
     as_json: JSON = False,
 ) -> None:
     """See it learn: digits, two new ones at a time, beside lower and upper bounds; then lessons on drawings."""
@@ -32,12 +35,13 @@ def demo(
 
     reports: dict[str, Report] = {}
     files.make_directory(out)  # before the training, not after it
-    for learner, setup in demo_runs(RunOptions(seed=seed, epochs_scale=epochs_scale)):
+    where = open_device(device)
+    for learner, setup in demo_runs(RunOptions(seed=seed, epochs_scale=epochs_scale), where):
         with live(RunView(f"{learner:<9}", quiet=as_json)) as view:
             reports[learner] = setup.run(watch=view.watch)
     page = write_page(out, TITLE, "triphase demo", reports)
     if as_json:
-        scenes = [asdict(scene) for scene in play(_empty(out / "lessons"), seed)] if lessons else []
+        scenes = [asdict(scene) for scene in play(_empty(out / "lessons"), seed, device=where)] if lessons else []
         documents = {name: report.to_json() for name, report in reports.items()}
         print_json({"learners": documents, "report": str(page), "lessons": scenes})
         return
@@ -52,12 +56,12 @@ def demo(
     if lessons:
         say("")
         say("Now a model of its own, taught with drawings:")
-        _show_lessons(_empty(out / "lessons"), seed)
+        _show_lessons(_empty(out / "lessons"), seed, where)
 
 
-def _show_lessons(folder: Path, seed: int) -> None:
+def _show_lessons(folder: Path, seed: int, device: torch.device) -> None:
     """Each command as a person would type it, and what came of it."""
-    for scene in play(folder, seed):
+    for scene in play(folder, seed, device=device):
         say(f"  $ {scene.command}")
         say(f"    {scene.result}")
 

@@ -8,16 +8,24 @@ from rich.console import Console
 
 from triphase.app import manage
 from triphase.cli.arguments import JSON, ModelFolder, PhotoFolder, SkipBad
+from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, print_skipped, say
 from triphase.cli.tables import cell, plain_table
 
 
-def evaluate(model: ModelFolder, photos: PhotoFolder, skip_bad: SkipBad = False, as_json: JSON = False) -> None:
+def evaluate(
+    model: ModelFolder,
+    photos: PhotoFolder,
+    skip_bad: SkipBad = False,
+    device: Device = None,
+    as_json: JSON = False,
+) -> None:
     """Measure a model on photos that it was not taught."""
+    where = open_device(device)
     with live(LessonView(quiet=as_json)) as view:
-        result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=view.watch)
+        result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=view.watch, device=where)
     if as_json:
         print_json({"model": str(model), **asdict(result)})
         return

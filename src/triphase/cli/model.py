@@ -16,6 +16,7 @@ from rich.table import Table
 from triphase.app import manage
 from triphase.app.store.schema import Version
 from triphase.cli.arguments import JSON, ModelFolder, SkipBad
+from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, say
@@ -49,8 +50,11 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     table.add_row("classes", cell(f"{len(info['classes'])}: {few(info['classes'])}"))
     table.add_row("taught", f"{count(info['taught'], 'photo')} in {count(info['lessons'], 'lesson')}")
     table.add_row("learner", f"{info['learner']}, on {info['backbone']} at {info['image_size']} pixels")
+    table.add_row("computed", f"by {info.get('engine', 'torch')} on {info.get('device', 'cpu')}")
     table.add_row("memory", _memory(info["replay"], memory))
     table.add_row("accuracy", _accuracy(info.get("accuracy")))
+    if 2 * memory.get("alike", 0) > memory["exemplars"]:
+        table.add_row("", _alike(memory))
     if not info.get("unknown", True):
         table.add_row("unknown", NEVER_UNKNOWN)
     table.add_row("on disk", _size(size))
@@ -127,13 +131,14 @@ def forget(
     everywhere: Annotated[
         bool, typer.Option("--everywhere", help="Out of all older versions and the history, too.")
     ] = False,
+    device: Device = None,
     as_json: JSON = False,
 ) -> None:
     """Take a class out of a model: its name, and whatever is stored of its photos.
 
     Take its folder away, too: a later `teach` of it learns those photos again.
     """
-    version = manage.forget(model, name, everywhere=everywhere)
+    version = manage.forget(model, name, everywhere=everywhere, device=open_device(device))
     stays = "What the network itself has learned from its photos stays, and cannot be told apart."
     older = [number for number in manage.open_store(model).version_numbers() if number != version.number]
     if everywhere:
@@ -152,6 +157,7 @@ def unteach(
         list[Path], typer.Argument(metavar="PHOTOS...", help="Photos, or folders in which they lie at any depth.")
     ],
     skip_bad: SkipBad = False,
+    device: Device = None,
     as_json: JSON = False,
 ) -> None:
     """Take single photos back, such as a batch with wrong labels: by content, wherever they lie now.
@@ -159,8 +165,9 @@ def unteach(
     Take them out of their folder, too: a later `teach` of it learns them again.
     """
     before = manage.open_store(model).version().info["classes"]
+    where = open_device(device)
     with live(LessonView(quiet=as_json)) as view:
-        version, taken = manage.unteach(model, photos, skip_bad=skip_bad, watch=view.watch)
+        version, taken = manage.unteach(model, photos, skip_bad=skip_bad, watch=view.watch, device=where)
     text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."
     for name in before:
         if name not in version.info["classes"]:
@@ -219,6 +226,11 @@ def _accuracy(accuracy: float | None) -> str:
     if accuracy is None:
         return "not measured in this version"
     return f"{percent(accuracy)} on held-out photos of the classes before the lesson, told apart from each other"
+
+
+def _alike(memory: dict[str, int]) -> str:
+    share = f"{memory['alike']:,} of {memory['exemplars']:,} held-out photos"
+    return f"but {share} look like photos learned from: expect less on photos of other places and days"
 
 
 def _size(n: int) -> str:

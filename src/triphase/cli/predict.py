@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,9 @@ import typer
 
 from triphase.app.predictor import Answer, Predictor
 from triphase.cli.arguments import JSON, ModelFolder
+from triphase.cli.device import Device, open_device
 from triphase.cli.printing import percent, print_json, print_rows
+from triphase.errors import TriphaseWarning
 from triphase.printable import printable
 
 
@@ -22,6 +25,7 @@ def predict(
     doubtful_first: Annotated[
         bool, typer.Option("--doubtful-first", help="In the order in which a person should check them.")
     ] = False,
+    device: Device = None,
     as_json: JSON = False,
 ) -> None:
     """Say what is in some photos: a class and how probable it is, or "unknown" for what resembles none.
@@ -30,7 +34,7 @@ def predict(
     """
     if len(files) == 1:
         torch.set_num_threads(1)  # for one photo, waiting for a second core that is busy costs more than it brings
-    answers = Predictor.open(model).answer_files(files)
+    answers = _open(model, device).answer_files(files)
     faults = [answer for answer in answers if isinstance(answer, str)]
     said = [(file, answer) for file, answer in zip(files, answers, strict=True) if isinstance(answer, Answer)]
     if doubtful_first:
@@ -50,3 +54,13 @@ def _row(file: Path, answer: Answer) -> tuple[str, str, str]:
     sure = percent(answer.probability)
     doubt = sure if answer.known else f"(best guess: {printable(answer.best)}, {sure})"
     return printable(file), printable(answer.label), doubt
+
+
+def _open(model: Path, device: str | None) -> Predictor:
+    """The predictor of a model on a device; the CPU answers where ONNX Runtime has nothing for the device."""
+    wanted = open_device(device)
+    predictor = Predictor.open(model, wanted)
+    if predictor.device.type != wanted.type:
+        sentence = f"ONNX Runtime offers nothing for {wanted.type} here, and this model holds its graphs"
+        warnings.warn(f"{sentence}: the CPU answers.", TriphaseWarning, stacklevel=2)
+    return predictor

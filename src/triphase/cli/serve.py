@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from triphase.app.options import parse_memory
+from triphase.cli.device import Device, device_word
 from triphase.errors import BadData
 
 NEEDED = ("fastapi", "uvicorn", "multipart", "prometheus_client")
@@ -51,6 +52,7 @@ def serve(
             show_default="0, with --watch 200MB",
         ),
     ] = None,
+    device: Device = None,
     certfile: Annotated[Path | None, typer.Option(help="Certificate for TLS, with --keyfile.")] = None,
     keyfile: Annotated[Path | None, typer.Option(help="Key for TLS, with --certfile.")] = None,
 ) -> None:
@@ -66,7 +68,8 @@ def serve(
     address = Address(host, port, tuple(allow_host or ()), certfile, keyfile)
     token = None if token_file is None else token_file.read_text(encoding="utf-8")
     kept = _bytes(keep_unsure if keep_unsure is not None else "200MB" if watch else "0")
-    options = ServeOptions(model, models, photos, watch, label_studio, thumbnails, kept)
+    where = device_word(device)
+    options = ServeOptions(model, models, photos, watch, label_studio, thumbnails, kept, device=where)
     serve(options, address, token, open_page=open_page)
 
 

@@ -17,10 +17,12 @@ from triphase.app.teach import dry_run as plan_lesson
 from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
 from triphase.cli.consolidate import consolidate_shown, print_consolidation, restore_threads
+from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, print_skipped, say
 from triphase.cli.tables import cell
+from triphase.context import Context
 from triphase.errors import Interrupted, few
 
 NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}
@@ -43,6 +45,7 @@ def teach(
     skip_bad: SkipBad = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be learned; write nothing.")] = False,
     keep: Annotated[int, typer.Option(min=1, help="Versions to keep for undo.")] = KEEP,
+    device: Device = None,
     as_json: JSON = False,
     memory: Annotated[
         str | None,
@@ -92,18 +95,22 @@ def teach(
     given = {name: value for name, value in given.items() if value is not None}
     settings = LessonSettings(max_drop, force, quick, skip_bad, keep)
     restore_threads(model)
+    where = open_device(device)
+    context = Context(engine="auto", device=where)
     with live(LessonView(quiet=as_json)) as view:
         if dry_run:
-            plan = plan_lesson(model, photos, given, settings, watch=view.watch)
+            plan = plan_lesson(model, photos, given, settings, watch=view.watch, context=context)
         else:
             try:
-                outcome = teach_lesson(model, photos, given, settings, watch=view.watch)
+                outcome = teach_lesson(model, photos, given, settings, watch=view.watch, context=context)
             except KeyboardInterrupt as error:
                 raise Interrupted("Stopped; the same command goes on from here.") from error
     if dry_run:
         print_json({"model": str(model), **plan.to_json()}) if as_json else _print_plan(plan)
         return
-    consolidation = consolidate_shown(model, quiet=as_json) if thorough and outcome.published else None
+    consolidation = (
+        consolidate_shown(model, quiet=as_json, device=where) if thorough and outcome.published else None
+    )
     if as_json:
         extra = {"consolidation": consolidation.to_json()} if consolidation else {}
         print_json({"model": str(model), **outcome.to_json(), **extra, "error": outcome.refusal})

@@ -166,7 +166,7 @@ class Batches:
             z = self._lookup(samples, depth) if samples.views is not None else self._compute(samples, depth)
             stopwatch.count(len(samples.y))
             n_current = len(samples.rows)
-            yield Minibatch(z, samples.y.to(self.model.device), n_current, samples.rows, samples.slots)
+            yield Minibatch(z, self._latents.upload(samples.y), n_current, samples.rows, samples.slots)
 
     def _draw(self, rows: Tensor, slots: Tensor, position: Position) -> Samples:
         """Labels, and views or pixels: a pure function of the position."""
@@ -196,9 +196,9 @@ class Batches:
         if samples.x is not None:
             learns = not self.model.is_frozen("llf")
             with torch.set_grad_enabled(torch.is_grad_enabled() and learns), self.context.stopwatch.time("llf"):
-                parts.append(self.model.encode(samples.x))
+                parts.append(self.model.encode(self._latents.upload(samples.x)))
         if len(samples.slots) and self.memory is not None and self.memory.store == "latent":
-            parts.append(unpack(self.memory["z"][samples.slots].to(self.model.device).float()))
+            parts.append(unpack(self._latents.upload(self.memory["z"][samples.slots]).float()))
         z = torch.cat(parts) if len(parts) > 1 else parts[0]
         if depth == "llf":
             return z

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from triphase import state as files
 from triphase.context import Context
 from triphase.data import augment
 from triphase.data.images import Images
+from triphase.data.passes import in_passes
 from triphase.data.prefetch import prefetch
 from triphase.device import record_name
 from triphase.errors import CannotWrite, CorruptState
@@ -62,7 +64,8 @@ def encode(
         for number in range(views):
             pixels = _padded(view(x, rows, number), chunk)
             with context.stopwatch.time("llf"):
-                z = pack(model.encode(pixels, frozen_form(model.llf, pixels, context)))
+                form = frozen_form(model.llf, pixels, context)
+                z = pack(in_passes(partial(model.encode, llf=form), pixels, context))
             if store is None:
                 store = context.budget.allocate((n, views, *z.shape[1:]), dtype)
             store[rows, number] = z[: len(rows)].to(store)
@@ -84,9 +87,8 @@ def features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
 def csf_features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
     """(n, D): csf of latents by the engine of the context; csf is in evaluation mode."""
     if engine_of(context, model.csf) == "torch":
-        return model.features(z)
-    f: Tensor = frozen_form(model.csf, z, context)(z)
-    return f
+        return in_passes(model.features, z, context)
+    return in_passes(frozen_form(model.csf, z, context), z, context)
 
 
 def _padded(x: Tensor, n: int) -> Tensor:

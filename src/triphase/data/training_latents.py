@@ -18,6 +18,7 @@ from triphase.data.feature_cache import encode, features, gather, latent_views, 
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
+from triphase.data.transfer import Upload
 from triphase.models import SplitClassifier
 from triphase.randomness import generator
 
@@ -39,6 +40,7 @@ class TrainingLatents:
         self._augment, self._seed, self._context = recipe.augment, seed, context
         self._dtype = torch.float16 if recipe.latents == "float16" else torch.float32
         self._encode = partial(encode, model, context=context)
+        self.upload = Upload(model.device)
         n_views, kept = augment.n_views(recipe.augment), recipe.latents != "off" and model.is_frozen("llf")
         self.keeps_crops = kept and n_views is None and recipe.views > 0
         self.n_views = (recipe.views if self.keeps_crops else n_views or 0) if kept else 0
@@ -57,7 +59,7 @@ class TrainingLatents:
         parts = [self._image_pixels(rows)] if len(rows) else []
         if len(slots) and self._memory is not None and self._memory.store == "raw":
             parts.append(self._memory_pixels(slots))
-        return self._augmented(torch.cat(parts), random) if parts else None
+        return self.upload.pinned(self._augmented(torch.cat(parts), random)) if parts else None
 
     def lookup(self, rows: Tensor, slots: Tensor, views: Tensor, *, through_csf: bool = False) -> Tensor:
         """z (n_mb, ...) of views of images and of samples of the memory; or csf(z), (n_mb, D)."""
@@ -68,10 +70,10 @@ class TrainingLatents:
             store = self.memory_features() if through_csf else self.memory_views()
             parts.append((store, slots, views[n:] % store.shape[1]))
         with self._context.stopwatch.time("data"):
-            z = torch.empty((len(views), *parts[0][0].shape[2:]))
+            z = self.upload.empty((len(views), *parts[0][0].shape[2:]))
             for (store, index, view), out in zip(parts, z.split([len(part[1]) for part in parts]), strict=True):
                 gather(store, index, view, out)
-        return unpack(z.to(self._model.device))
+        return unpack(self.upload(z))
 
     def image_views(self) -> Tensor:
         """(n_i, n_views, ...): packed latents of the experience."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from triphase.context import Context
 from triphase.data.feature_cache import encode, features, latents, unpack
 from triphase.data.images import Images
-from triphase.data.memory import Memory
+from triphase.data.memory import HELD_OUT, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.learners.checks import check_choices
@@ -77,8 +77,10 @@ class Anchored:
         self.quick_experience = 0  # index of the experience that the closed form has learned and TPC has not
         self.score_stds: tuple[float, float] | None = None  # of TPC's and the closed form's scores
         self.settings = {**self.tpc.settings, "learner": "anchored"}
-        self.adapted, self.weight = adapted, CLOSED_FORM_WEIGHT[adapted]
+        self.adapted, self.constant_weight = adapted, CLOSED_FORM_WEIGHT[adapted]
+        self.weight = self.constant_weight
         self.solved: tuple[Tensor, Tensor] | None = None  # W and b of the discriminant over the adapted csf
+        self.solved_with_held_out: tuple[Tensor, Tensor] | None = None  # the same, of held-out samples too
         self.settings |= {"weight": self.weight, "shrinkage": SHRINKAGE}
         self.settings |= {} if adapted == "head" else {"adapted": adapted}
 
@@ -111,21 +113,26 @@ class Anchored:
     @torch.no_grad()
     def solve_adapted(self) -> None:
         """Estimate the discriminant over TPC's csf; TPC's head answers where a class has no sample in memory."""
-        memory, self.solved = self.memory, None
+        memory, self.solved, self.solved_with_held_out = self.memory, None, None
         if self.adapted == "head" or memory is None or not self.tpc.known:
             return
         slots = _balanced(memory, MAX_SOLVED)
         if set(memory["y"][slots].tolist()) != self.tpc.known:
             return
+        discriminant = SLDA(self._adapted_model(), shrinkage=SHRINKAGE, context=self.context)
+        discriminant.add(self._stored_features(memory, slots, discriminant), memory["y"][slots])
+        self.solved = self.solved_with_held_out = discriminant.solution[1:]
+        held_out = memory.slots(HELD_OUT)
+        if len(held_out):
+            discriminant.add(self._stored_features(memory, held_out, discriminant), memory["y"][held_out])
+            self.solved_with_held_out = discriminant.solution[1:]
+
+    def _stored_features(self, memory: Memory, slots: Tensor, discriminant: SLDA) -> Tensor:
+        """(n, D): what the discriminant reads of samples of the memory."""
         stored = memory["z" if memory.store == "latent" else "x"][slots]
         if memory.store == "raw":
             stored = encode(self.model, len(slots), stored.__getitem__, context=self.context)[:, 0]
-        discriminant = SLDA(self._adapted_model(), shrinkage=SHRINKAGE, context=self.context)
-        discriminant.add(
-            features(discriminant.feature_model, stored.unsqueeze(1), self.context)[:, 0], memory["y"][slots]
-        )
-        _, W, b = discriminant.solution
-        self.solved = W, b
+        return features(discriminant.feature_model, stored.unsqueeze(1), self.context)[:, 0]
 
     def _adapted_model(self) -> SplitClassifier:
         """TPC's network, read at every depth."""
@@ -156,12 +163,16 @@ class Anchored:
         closed = standardize_seen(closed, self.known, closed_std)
         return standardize_seen(self._adapted_logits(z), self.known, tpc_std) + self.weight * closed
 
-    def inference(self) -> Ensemble:
-        """Both members as they answer; the closed form alone after a quick lesson."""
-        closed = self.closed_form.inference()
+    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """Both members as they answer; the closed form alone after a quick lesson.
+
+        `also` is counted in by the closed form, and so are the held-out samples of the memory by the discriminant.
+        """
+        closed = self.closed_form.inference(also)
         if self.quick_experience:
             return closed
-        adapted = self.tpc.inference() if self.solved is None else self._solved_inference(*self.solved)
+        solved = self.solved if also is None else self.solved_with_held_out
+        adapted = self.tpc.inference() if solved is None else self._solved_inference(*solved)
         return Ensemble([*adapted.members, *closed.members], (1.0, self.weight), self._fixed_stds())
 
     def _solved_inference(self, W: Tensor, b: Tensor) -> Ensemble:
@@ -185,9 +196,8 @@ class Anchored:
         """Forget a class; later labels move down by one. What csf learned from it stays in csf."""
         self.tpc.drop_class(label)
         self.closed_form.drop_class(label)
-        self.solved = (
-            None if self.solved is None else (drop_row(self.solved[0], label), drop_row(self.solved[1], label))
-        )
+        self.solved = _drop_rows(self.solved, label)
+        self.solved_with_held_out = _drop_rows(self.solved_with_held_out, label)
 
     def rescale(self, z: Tensor) -> None:
         """Solve and measure anew what depends on samples in memory, some of which are gone."""
@@ -209,8 +219,9 @@ class Anchored:
         own["closed_form"] = {"known": closed["known"], "score_stds": self.score_stds}
         own["closed_form"] |= {"quick_experience": self.quick_experience}
         if self.adapted == "discriminant":
-            W, b = self.solved or (None, None)
-            own["adapted"] = {"weight": W, "bias": b}
+            (W, b), (W_all, b_all) = self.solved or (None, None), self.solved_with_held_out or (None, None)
+            own["adapted"] = {"weight": W, "bias": b, "weight_with_held_out": W_all, "bias_with_held_out": b_all}
+            own["adapted"] |= {"closed_form_weight": self.weight}
         return {**self.tpc.state_dict(), **own, "settings": self.settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -223,14 +234,24 @@ class Anchored:
         self.closed_form.load_state_dict(saved | {"llf": state["llf"], "head": head, "known": own["known"]})
         self.quick_experience = own["quick_experience"]
         self.score_stds = tuple(own["score_stds"]) if own["score_stds"] else None
-        adapted = state.get("adapted", {"weight": None})
-        self.solved = None if adapted["weight"] is None else (adapted["weight"], adapted["bias"])
+        adapted = state.get("adapted", {})
+        self.solved = _pair(adapted.get("weight"), adapted.get("bias"))
+        self.solved_with_held_out = _pair(adapted.get("weight_with_held_out"), adapted.get("bias_with_held_out"))
+        self.weight = adapted.get("closed_form_weight") or self.constant_weight
 
     def _fit_score_stds(self, images: Images) -> None:
         """Measure on an experience where the stds are needed; otherwise `rescale` measures on stored samples."""
         if len(images) and (len(self.tpc.known) < FEW_CLASSES or self.memory is None):
             sample = images.select(evenly_spaced(len(images), N_SCALE_SAMPLES))
             self.fit_score_stds(unpack(latents(self.model, sample, context=self.context)))
+
+
+def _drop_rows(solved: tuple[Tensor, Tensor] | None, label: int) -> tuple[Tensor, Tensor] | None:
+    return None if solved is None else (drop_row(solved[0], label), drop_row(solved[1], label))
+
+
+def _pair(W: Tensor | None, b: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    return None if W is None or b is None else (W, b)
 
 
 def _balanced(memory: Memory, most: int) -> Tensor:

@@ -33,21 +33,27 @@ def train_on_memory(tpc: TPC, start: nn.Module, recipe: Recipe, tick: Tick = ign
     if loop.begin("restart"):
         model.csf.load_state_dict(start.state_dict())
         zero_unknown_rows_(model, ())
-    model.train()
-    set_trainable(model, llf=False, csf=True)
     batches = Batches(model, _blank(), memory, recipe, seed=tpc.seed, context=tpc.context)
     if loop.begin("consolidate"):
-        optimizer = loop.optimizer(model, recipe)
-        positions = loop.steps(recipe.epochs, batches.n_balanced)
-        for (epoch, step), mb in zip(positions, batches.balanced(positions), strict=True):
-            progress = (epoch + step / batches.n_balanced) / recipe.epochs
-            for group in optimizer.param_groups:
-                group["lr"] = group["initial_lr"] * (1 + math.cos(math.pi * progress)) / 2
-            loss = F.cross_entropy(model.tail(mb.z), mb.y, label_smoothing=LABEL_SMOOTHING)
-            sgd_step(optimizer, loss)
-            tick(loop.step_done(loss))
+        with model.awake():
+            _train(tpc, batches, recipe, tick)
     normalize_(model.head.weight, tpc.known, tpc.s)
     loop.finish()
+
+
+def _train(tpc: TPC, batches: Batches, recipe: Recipe, tick: Tick) -> None:
+    model, loop = tpc.model, tpc.loop
+    model.train()
+    set_trainable(model, llf=False, csf=True)
+    optimizer = loop.optimizer(model, recipe)
+    positions = loop.steps(recipe.epochs, batches.n_balanced)
+    for (epoch, step), mb in zip(positions, batches.balanced(positions), strict=True):
+        progress = (epoch + step / batches.n_balanced) / recipe.epochs
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * (1 + math.cos(math.pi * progress)) / 2
+        loss = F.cross_entropy(model.tail(mb.z), mb.y, label_smoothing=LABEL_SMOOTHING)
+        sgd_step(optimizer, loss)
+        tick(loop.step_done(loss))
 
 
 def _blank() -> Experience:

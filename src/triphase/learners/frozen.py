@@ -6,6 +6,7 @@ They do not score by the network's head, so it may have a bias.
 from __future__ import annotations
 
 import copy
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from triphase.data.streams import Experience
 from triphase.learners.protocol import ClosedForm, Tick
 from triphase.learners.training import TrainingLoop, eval_mode, set_trainable, sgd_step
 from triphase.models import SplitClassifier
+
+Counting = TypeVar("Counting", bound=ClosedForm)
 
 
 def freeze_backbone(
@@ -57,6 +60,13 @@ def without(closed_form: ClosedForm, f: Tensor, y: Tensor) -> ClosedForm:
     """A copy of a closed form that has not counted these features (n, D) of classes y."""
     other = copy.copy(closed_form)  # `remove` replaces its tensors
     other.remove(f, y)
+    return other
+
+
+def including(closed_form: Counting, f: Tensor, y: Tensor) -> Counting:
+    """A copy of a closed form that has counted these features (n, D) of classes y as well."""
+    other = copy.copy(closed_form)  # `add` replaces its tensors
+    other.add(f, y)
     return other
 
 

@@ -13,7 +13,7 @@ from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
+from triphase.learners.frozen import extract_features, freeze_backbone, including, latent_features
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import (
     TrainingLoop,
@@ -118,8 +118,10 @@ class NCM:
         """(n, 0): class means alone give no out-of-distribution score."""
         return torch.empty(len(f), 0, dtype=torch.float64)
 
-    def inference(self) -> Ensemble:
-        """The class means as they answer."""
+    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """The class means as they answer; `also` is counted in for once."""
+        if also is not None:
+            return including(self, *also).inference()
         means = F.normalize(self.sums)[: max(self.known) + 1]
         return Ensemble([Member(copy.deepcopy(self.model.csf), means, unit_length=True)])
 

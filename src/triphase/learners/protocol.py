@@ -117,8 +117,11 @@ class Teachable(Learner, Protocol):
     def closed_form(self) -> ClosedForm | None:
         """The member that counts in closed form, if there is one."""
 
-    def inference(self) -> Ensemble:
-        """A copy of everything that answers need, over the classes seen so far."""
+    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """A copy of everything that answers need, over the classes seen so far.
+
+        `also` are features (n, D) and classes of held-out images that a closed form counts in for once.
+        """
 
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one."""
@@ -143,6 +146,14 @@ class Consolidates(Protocol):
 
     def consolidate(self, recipe: Recipe, tick: Tick = ignore) -> None:
         """Train on the samples in memory alone; it resumes as `learn` does."""
+
+
+@runtime_checkable
+class WeighsMembers(Protocol):
+    """A learner of two members whose scores are summed; whoever has held-out images may fit the second's weight."""
+
+    weight: float
+    constant_weight: float  # where there is nothing to fit it to
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import CorruptState, InvalidValue
-from triphase.learners.frozen import extract_features, freeze_backbone, latent_features
+from triphase.learners.frozen import extract_features, freeze_backbone, including, latent_features
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import (
     TrainingLoop,
@@ -151,8 +151,10 @@ class SLDA:
         white, means = whiten(f, factor), self._white_means
         return torch.stack([relative_mahalanobis(white, means), mahalanobis(white, means)], 1)
 
-    def inference(self) -> Ensemble:
-        """The solved discriminant as it answers, in single precision."""
+    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """The solved discriminant as it answers, in single precision; `also` is counted in for once."""
+        if also is not None:
+            return including(self, *also).inference()
         factor, W, b = self.solution
         n, counted = max(self.known) + 1, self.counts > 0
         if self._whitening is None:

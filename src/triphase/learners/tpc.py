@@ -207,8 +207,8 @@ class TPC:
     def rescale(self, z: Tensor) -> None:
         """Nothing to do: the scores have no scale that was fitted."""
 
-    def inference(self) -> Ensemble:
-        """csf and head as they answer."""
+    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """csf and head as they answer; `also` changes nothing, for nothing is counted."""
         rows = self.model.head.weight.detach()[: max(self.known) + 1].clone()
         return Ensemble([Member(copy.deepcopy(self.model.csf), rows)])
 

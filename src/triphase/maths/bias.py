@@ -50,12 +50,12 @@ def normalize_(weight: Tensor, classes: Collection[int], s: float) -> None:
 
 def class_rows(classes: Collection[int], like: Tensor) -> Tensor:
     """The row numbers of classes in ascending order, on the device of `like`; computed once for each set."""
-    return _rows(frozenset(classes)).to(like.device)
+    return _rows(frozenset(classes), like.device)
 
 
 @lru_cache(maxsize=256)
-def _rows(classes: frozenset[int]) -> Tensor:
-    return torch.tensor(sorted(classes), dtype=torch.long)
+def _rows(classes: frozenset[int], device: torch.device) -> Tensor:
+    return torch.tensor(sorted(classes), dtype=torch.long).to(device)
 
 
 def stable_lr(n_rows: int, n_features: int, s: float, w_bc: float, momentum: float) -> float:

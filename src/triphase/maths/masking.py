@@ -35,14 +35,14 @@ def outside(classes: Set[int], logits: Tensor) -> Tensor:
     >>> outside({1}, torch.zeros(2, 3))[0]
     tensor([ True, False,  True])
     """
-    return _outside(frozenset(classes), logits.shape[1]).to(logits.device).expand(logits.shape)
+    return _outside(frozenset(classes), logits.shape[1], logits.device).expand(logits.shape)
 
 
 @lru_cache(maxsize=256)
-def _outside(classes: frozenset[int], n_classes: int) -> Tensor:
+def _outside(classes: frozenset[int], n_classes: int, device: torch.device) -> Tensor:
     columns = torch.ones(n_classes, dtype=torch.bool)
     columns[sorted(classes)] = False
-    return columns
+    return columns.to(device)
 
 
 def harmless(logits: Tensor, y: Tensor, t: float) -> Tensor:

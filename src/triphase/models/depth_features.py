@@ -4,13 +4,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triphase.models.split import Resting
 from triphase.models.summaries import SplitLatent
 
 
 class DepthFeatures(nn.Module):
     """What csf makes of a latent at every depth: its input and the output of each block, averaged, and f itself.
 
-    Where the latent carries summaries of feature maps before the cut, these come first. Each part has length 1, so
+    Where the latent carries summaries of feature maps before the cut, these come first, and where csf begins with
+    layers that rest, what they make takes the place of its input. Each part has length 1, so
     that none outweighs the others. They are taken from the earliest on, as long as all of them and f have no more
     than `max_width` numbers; f is always taken.
     """
@@ -28,6 +30,8 @@ class DepthFeatures(nn.Module):
             h = layer(h)
             if isinstance(layer, SplitLatent):
                 parts = [*layer.summaries(z), _pooled(h)]
+            elif isinstance(layer, Resting):
+                parts[-1] = _pooled(h)
             elif list(layer.children()):  # after a block, not after a single layer
                 parts.append(_pooled(h))
         taken, width = [], h.shape[1]
@@ -35,6 +39,12 @@ class DepthFeatures(nn.Module):
             width += part.shape[1]
             taken += [part] if width <= self.max_width else []
         return torch.cat([F.normalize(part) for part in (*taken, h)], 1)
+
+
+def pooled_map(csf: nn.Module, z: Tensor) -> Tensor:
+    """(n, channels): the mean of the feature map at the cut, whatever else the latents carry."""
+    first = next(csf.children(), None)
+    return _pooled(first(z) if isinstance(first, SplitLatent) else z)
 
 
 def _pooled(h: Tensor) -> Tensor:

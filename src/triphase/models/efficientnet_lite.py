@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from triphase.errors import InvalidValue
 from triphase.models.layers import assemble, same_conv
-from triphase.models.split import Normalize, SplitClassifier
+from triphase.models.split import Normalize, Resting, SplitClassifier
 from triphase.models.summaries import SplitLatent, SummarizedStages
 from triphase.models.weights import fill_, read_weights
 
@@ -28,6 +28,7 @@ STAGES = (  # blocks, kernel, stride, expansion, channels of Lite0
 )
 SCALES = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2))  # width and depth of Lite0, Lite1 and Lite2
 SUMMARIZED = slice(1, 4)  # stages whose output is averaged into the latents, where summaries are asked for
+DEEPEST = 3  # stage after whose end llf of photos ends by one block: consolidation trains the blocks from there on
 N_TRAINED = 3  # blocks after the default cut (Lite0: benchmarks/lite0_cut.py)
 N_FEATURES = 1280
 
@@ -52,7 +53,7 @@ def efficientnet_lite0(
     n_classes: int = 0,
     *,
     image_size: int = 224,
-    cut: int = 13,
+    cut: int | None = None,
     pretrained: bool = True,
     summaries: bool = False,  # latents carry the means of earlier feature maps, see `SummarizedStages`
     seed: int = 0,
@@ -112,17 +113,23 @@ def efficientnet_lite2(
 def _efficientnet_lite(
     number: int, n_classes: int, image_size: int, cut: int | None, pretrained: bool, summaries: bool, seed: int
 ) -> SplitClassifier:
-    """llf is the stem and the first `cut` blocks (None: all but N_TRAINED), csf what follows them."""
+    """llf is the stem and the first `cut` blocks (None: all but N_TRAINED), csf what follows them.
+
+    With summaries, llf ends earlier unless `cut` is given: the blocks up to the last N_TRAINED rest.
+    """
     stem, blocks, top = _parts(*SCALES[number])
-    cut = len(blocks) - N_TRAINED if cut is None else cut
+    ends, trained = _stage_ends(SCALES[number][1]), len(blocks) - N_TRAINED
+    if cut is None:
+        cut = ends[DEEPEST] + 1 if summaries else trained
     if not 0 <= cut <= len(blocks):
         raise InvalidValue(f"cut must be one of 0..{len(blocks)}, the number of blocks in llf, got {cut}.")
     layers = nn.Sequential(Normalize((127.0,) * 3, (128.0,) * 3), stem, *blocks[:cut])
     llf: nn.Module = layers
     csf = nn.Sequential(*blocks[cut:], top)
     if summaries:
-        llf, split = _with_summaries(layers, _stage_ends(SCALES[number][1])[SUMMARIZED], image_size)
-        csf = nn.Sequential(split, *csf)
+        llf, split = _with_summaries(layers, ends[SUMMARIZED], image_size)
+        resting = [Resting(*blocks[cut:trained])] if cut < trained else []
+        csf = nn.Sequential(split, *resting, *blocks[max(cut, trained) :], top)
     model = assemble(llf, csf, N_FEATURES, n_classes, image_size=image_size, seed=seed)
     if pretrained:
         _load_(model, weight_file(number))

@@ -20,6 +20,7 @@ from triphase.context import Context
 from triphase.errors import TriphaseWarning
 from triphase.models.folding import folded
 
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"  # of ONNX Runtime
 MIN_PARAMETERS = 100_000  # of a block that ONNX Runtime is worth starting for
 TOLERANCE = 1e-3  # largest difference to torch, relative to the standard deviation of what the block puts out
 N_PROBES = 4  # images by which a graph is compared with its block
@@ -34,11 +35,14 @@ class OnnxBlock(nn.Module):
     graph: Tensor  # uint8
     source: Tensor  # uint8: the checksum of the block that the graph was made from
 
-    def __init__(self, graph: Tensor, source: Tensor, threads: int) -> None:
+    def __init__(self, graph: Tensor, source: Tensor, threads: int, provider: str = CPU) -> None:
         super().__init__()
         self.register_buffer("graph", graph)
         self.register_buffer("source", source)
-        self._session = open_session(graph.numpy().tobytes(), threads)
+        self._session = open_session(graph.numpy().tobytes(), threads, provider)
+
+    def _apply(self, fn: object, recurse: bool = True) -> OnnxBlock:
+        return self  # the runtime has its own copy where it computes; the graph stays on the host
 
     def __deepcopy__(self, memo: object) -> OnnxBlock:
         return self  # nothing in it ever changes
@@ -46,10 +50,10 @@ class OnnxBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """What the block puts out, for float x of any number of rows."""
         (out,) = self._session.run(None, {"x": x.detach().cpu().contiguous().numpy()})
-        return torch.from_numpy(out)
+        return torch.from_numpy(out).to(x.device)
 
 
-def open_session(graph: bytes, threads: int) -> Any:
+def open_session(graph: bytes, threads: int, provider: str = CPU) -> Any:
     """An ONNX graph ready to run."""
     import onnxruntime  # slow to import
 
@@ -58,19 +62,34 @@ def open_session(graph: bytes, threads: int) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a neighbour may hold the core
     options.log_severity_level = 4
     try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(graph, options, providers=list(dict.fromkeys([provider, CPU])))
     except Exception as error:  # the runtime's own errors have no common class
         raise ValueError(f"ONNX Runtime cannot load a graph: {error}") from error
 
 
 def engine_of(context: Context, block: nn.Module) -> str:
-    """The engine that runs a frozen block: "torch", or "onnxruntime" with its version."""
+    """The engine that runs a frozen block where it is: "torch", or "onnxruntime" with its version."""
     large = sum(p.numel() for p in block.parameters()) >= MIN_PARAMETERS
     if context.engine == "torch" or (context.engine == "auto" and not large):
+        return "torch"
+    if provider_for(_device_of(block)) is None:
         return "torch"
     import onnxruntime
 
     return f"onnxruntime {onnxruntime.__version__}"
+
+
+def provider_for(device: torch.device) -> str | None:
+    """What ONNX Runtime computes with on a device; None if it cannot."""
+    if device.type == "cpu":
+        return CPU
+    import onnxruntime
+
+    return CUDA if device.type == "cuda" and CUDA in onnxruntime.get_available_providers() else None
+
+
+def _device_of(block: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in block.state_dict().values()), torch.device("cpu"))
 
 
 def frozen_form(block: nn.Module, x: Tensor, context: Context) -> nn.Module:
@@ -78,9 +97,9 @@ def frozen_form(block: nn.Module, x: Tensor, context: Context) -> nn.Module:
     return context.prepared(block, lambda: _prepare(block, x, context))
 
 
-def load_graph(saved: Mapping[str, Any]) -> OnnxBlock:
+def load_graph(saved: Mapping[str, Any], provider: str = CPU) -> OnnxBlock:
     """The block of a saved graph, with as many threads as torch has."""
-    return OnnxBlock(saved["graph"], saved["source"], torch.get_num_threads())
+    return OnnxBlock(saved["graph"], saved["source"], torch.get_num_threads(), provider)
 
 
 def remember_graphs(state: Mapping[str, Any], context: Context) -> None:
@@ -98,16 +117,17 @@ def _keep(kept: dict[bytes, Kept], key: bytes, value: Kept) -> None:
 
 
 def _prepare(block: nn.Module, x: Tensor, context: Context) -> nn.Module:
-    plain = folded(block)
+    plain, device = folded(block), _device_of(block)
     if engine_of(context, block) == "torch":
         return plain
     source = _checksum(block)
     try:
         if source not in context.graphs:
-            _keep(context.graphs, source, _checked_graph(plain, x))
+            _keep(context.graphs, source, _checked_graph(plain.cpu(), x.cpu()))
         if source not in context.sessions:
             digest = torch.frombuffer(bytearray(source), dtype=torch.uint8)
-            block_ = OnnxBlock(context.graphs[source], digest, torch.get_num_threads())
+            provider = provider_for(device) or CPU
+            block_ = OnnxBlock(context.graphs[source], digest, torch.get_num_threads(), provider)
             _keep(context.sessions, source, block_)
         return context.sessions[source]
     except Exception as error:  # the exporter raises almost anything
@@ -116,7 +136,7 @@ def _prepare(block: nn.Module, x: Tensor, context: Context) -> nn.Module:
             TriphaseWarning,
             stacklevel=2,
         )
-        return plain
+        return plain.to(device)
 
 
 def _checksum(block: nn.Module) -> bytes:

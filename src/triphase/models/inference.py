@@ -95,6 +95,13 @@ class Ensemble(nn.Module):
         self.weights, self.stds = tuple(weights), tuple(stds)
         self.eval().requires_grad_(False)
 
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        member = self.members[0]
+        assert isinstance(member, Member)
+        return member.weight.device
+
     def with_csf(self, prepare: Callable[[nn.Module], nn.Module]) -> Ensemble:
         """The same with another form of each member's csf."""
         members = []
@@ -121,16 +128,30 @@ class Ensemble(nn.Module):
     @torch.inference_mode()
     def forward(self, z: Tensor, f: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scores (n, n_classes) and out-of-distribution scores (n, k) of z; f are the last member's features."""
-        total, distances = z.new_zeros(()), z.new_empty(len(z), 0)
+        parts, distances = self.member_scores(z, f)
+        return self.weighted(parts), distances
+
+    @torch.inference_mode()
+    def member_scores(self, z: Tensor, f: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
+        """The scores of each member, standardized if there are several, and the out-of-distribution scores."""
+        parts, distances = [], z.new_empty(len(z), 0)
         for number, member in enumerate(self.members):
             assert isinstance(member, Member)
             last = number == len(self.members) - 1
             features = f if last and f is not None else member.features(z)
             scores = member(features)
-            if len(self.members) > 1:
-                scores = self.weights[number] * standardize(scores, self.stds[number])
-            total, distances = total + scores, member.distances(features) if last else distances
-        return total, distances
+            parts.append(standardize(scores, self.stds[number]) if len(self.members) > 1 else scores)
+            distances = member.distances(features) if last else distances
+        return parts, distances
+
+    def weighted(self, parts: Sequence[Tensor]) -> Tensor:
+        """The weighted sum of members' scores."""
+        if len(parts) == 1:
+            return parts[0]
+        total = parts[0].new_zeros(())
+        for weight, scores in zip(self.weights, parts, strict=True):
+            total = total + weight * scores
+        return total
 
 
 def standardize(scores: Tensor, std: float | None = None) -> Tensor:

@@ -32,6 +32,24 @@ class Normalize(nn.Module):
         return (x - self.mean) / self.std
 
 
+class Resting(nn.Sequential):
+    """Layers at the beginning of csf that learn only while they are awake; otherwise they stay as they are.
+
+    >>> layers = Resting(nn.BatchNorm2d(2)).train()
+    >>> layers.training, layers[0].training
+    (False, False)
+    """
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self.awake = False
+
+    def train(self, mode: bool = True) -> "Resting":
+        """As in torch, while it is awake; evaluation mode otherwise."""
+        super().train(mode and self.awake)
+        return self
+
+
 class SplitClassifier(nn.Module):
     """An image classifier in three blocks: low-level features, class-specific features, linear head.
 
@@ -120,11 +138,28 @@ class SplitClassifier(nn.Module):
     def unfreeze(self, block: Block) -> None:
         """Let the block learn again; it takes on the mode of the whole model."""
         self._frozen.discard(block)
-        self._block(block).requires_grad_(True).train(self.training)
+        module = self._block(block)
+        module.requires_grad_(True).train(self.training)
+        for layers in module.modules():
+            if isinstance(layers, Resting) and not layers.awake:
+                layers.requires_grad_(False)
 
     def is_frozen(self, block: Block) -> bool:
         """Whether the block is constant: frozen, or without any parameter or buffer that could move."""
         return block in self._frozen or not self._block(block).state_dict()
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Inside, the resting layers of csf learn with the others once csf is unfrozen; then they rest."""
+        resting = [layers for layers in self.csf.modules() if isinstance(layers, Resting)]
+        for layers in resting:
+            layers.awake = True
+        try:
+            yield
+        finally:
+            for layers in resting:
+                layers.awake = False
+                layers.requires_grad_(False).eval()
 
     def train(self, mode: bool = True) -> "SplitClassifier":
         """As in torch, except that frozen blocks stay in evaluation mode."""

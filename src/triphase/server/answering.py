@@ -61,8 +61,8 @@ def answer_pool() -> ThreadPoolExecutor:
 class Answering:
     """The predictor of a model directory."""
 
-    def __init__(self, path: Path, pool: ThreadPoolExecutor, max_pixels: int) -> None:
-        self.path, self._pool, self._max_pixels = path, pool, max_pixels
+    def __init__(self, path: Path, pool: ThreadPoolExecutor, max_pixels: int, device: str = "cpu") -> None:
+        self.path, self._pool, self._max_pixels, self._device = path, pool, max_pixels, device
         self._loaded: Loaded | None = None
         self._loading = Lock()
         self._refresh: asyncio.Task[None] | None = None
@@ -137,7 +137,7 @@ class Answering:
                 self._loaded = None
             elif self._loaded is None or self._loaded.stamp != stamp:
                 parts, version = Store(self.path).load(parts=PARTS)
-                self._loaded = Loaded(Predictor(parts), version.number, stamp)
+                self._loaded = Loaded(Predictor(parts, self._device), version.number, stamp)
 
     def _stamp(self) -> Stamp | None:
         try:

@@ -25,8 +25,10 @@ from triphase.app.plan import LessonSettings
 from triphase.app.teach import dry_run, teach
 from triphase.app.thumbnails import Thumbnails, thumbnail
 from triphase.app.thumbnails import add as add_thumbnails
+from triphase.context import Context
 from triphase.data.sources.files import file_id
 from triphase.data.sources.folder import class_folders
+from triphase.device import make_deterministic
 from triphase.errors import BadData, Busy, TriphaseError, TriphaseWarning
 
 NICENESS = 5  # answers go first
@@ -66,13 +68,17 @@ def _serve(request: dict[str, Any], report: Callable[[Event], None]) -> None:
 def _run(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
     model, photos = Path(request["model"]), Path(request["photos"])
     settings, options = LessonSettings(**request["settings"]), request["options"]
+    context = Context(engine="auto", device=request["device"])
+    if context.device is not None and context.device.type == "cuda":
+        make_deterministic()
     if request["dry_run"]:
-        return {"event": "plan", "plan": dry_run(model, photos, options, settings).to_json()}
+        return {"event": "plan", "plan": dry_run(model, photos, options, settings, context=context).to_json()}
     threads = LessonCheckpoint.recorded_threads(model)
     if threads is not None:  # with others, the interrupted lesson would end with another model
         torch.set_num_threads(threads)
     outcome = patiently(
-        lambda: teach(model, photos, options, settings, watch=_Progress(report)), request["patience"]
+        lambda: teach(model, photos, options, settings, watch=_Progress(report), context=context),
+        request["patience"],
     )
     if request["thumbnails"] and outcome.refusal is None:
         _add_thumbnails(model, photos)

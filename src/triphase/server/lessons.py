@@ -36,9 +36,11 @@ class Lessons:
         published: Callable[[], Awaitable[None]],
         *,
         thumbnails: bool = True,
+        device: str = "cpu",
     ) -> None:
         """`published` is called when a version came into use, before anybody is told."""
-        self.model, self.drafts, self._published, self._thumbnails = model, drafts, published, thumbnails
+        self._always = {"model": str(model), "thumbnails": thumbnails, "device": device}  # in every request
+        self.model, self.drafts, self._published = model, drafts, published
         self.records = LessonRecords(root)
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
@@ -176,7 +178,7 @@ class Lessons:
         self._task = asyncio.create_task(self._follow(self._process, record, recovered))
 
     async def _start(self, request: dict[str, Any]) -> Process:
-        return await self._workers.start({"model": str(self.model), "thumbnails": self._thumbnails, **request})
+        return await self._workers.start(self._always | request)
 
     async def _follow(self, process: Process, record: Record, recovered: bool) -> None:
         """Record the events of a lesson until it ends."""

@@ -19,4 +19,5 @@ class ServeOptions:
     label_studio: str | None = None  # the only origin that photos are fetched from
     thumbnails: bool = True  # keep small pictures of what is taught
     keep_unsure: int = 0  # bytes of photos that answers were unsure of
+    device: str = "cpu"  # that answers and lessons compute on
     limits: Limits = field(default_factory=Limits)

@@ -82,6 +82,7 @@ class MemoryUse(BaseModel):
     capacity: int
     bytes: int
     exemplars: int
+    alike: int = 0  # exemplars that look like a training photo: accuracy on them says little about new photos
 
 
 class ModelDescription(BaseModel):

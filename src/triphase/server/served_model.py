@@ -31,10 +31,15 @@ class ServedModel:
         self.path, self.name, self.pool = path, path.name, pool
         self.store = Store(path)
         self.work = path.with_name(path.name + BESIDE)
-        self.answering = Answering(path, pool, options.limits.pixels)
+        self.answering = Answering(path, pool, options.limits.pixels, options.device)
         self.drafts = Drafts(self.work / "drafts", options.limits)
         self.lessons = Lessons(
-            path, self.work / "lessons", self.drafts, self.answering.refresh, thumbnails=options.thumbnails
+            path,
+            self.work / "lessons",
+            self.drafts,
+            self.answering.refresh,
+            thumbnails=options.thumbnails,
+            device=options.device,
         )
         self.pictures = TaughtPictures(path)
         self.reviewing = Reviewing(path, self.work, self.pictures)

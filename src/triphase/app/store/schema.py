@@ -154,6 +154,7 @@ class MemoryInfo(Document):
     capacity: Count
     bytes: Count
     exemplars: Count
+    alike: Count = 0  # exemplars that look like a training photo
 
 
 class ClassCounts(Document):
@@ -174,6 +175,7 @@ class Info(Document):
     learner: Word
     replay: Literal["raw", "latent", "none"]
     engine: EngineName = "torch"  # that ran the frozen blocks
+    device: EngineName = "cpu"  # that the network computed on
     lessons: Count
     memory: MemoryInfo
     taught: Count
@@ -253,6 +255,7 @@ class LessonMark(Document):
     parent: Count  # the version that it goes on from, 0 for a first lesson
     threads: Annotated[int, Field(ge=1, le=1024)]
     engine: EngineName = "torch"
+    device: EngineName = "cpu"
     epochs: Count = 0  # of a consolidation
 
 

@@ -125,6 +125,9 @@ class Adapted(Part):
 
     weight: Annotated[Tensor, Shape(torch.float32, "*", "*")] | None
     bias: Annotated[Tensor, Shape(torch.float32, "*")] | None
+    weight_with_held_out: Annotated[Tensor, Shape(torch.float32, "*", "*")] | None
+    bias_with_held_out: Annotated[Tensor, Shape(torch.float32, "*")] | None
+    closed_form_weight: Positive | None = None  # fitted to exemplars; None: the constant
 
 
 class ClosedForm(Part):

@@ -21,7 +21,7 @@ from triphase.bench.run.results import Report
 from triphase.bench.run.timing import TrainingTimer
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
-from triphase.device import record_name
+from triphase.device import explain_out_of_memory, record_name
 from triphase.directory_lock import locked
 from triphase.errors import Interrupted, InvalidValue
 from triphase.learners.placement import move
@@ -31,6 +31,7 @@ from triphase.learners.training import blocks_state
 Event = dict[str, Any]
 Watch = Callable[[Event], None]
 DRAW_EVERY = 0.1  # seconds between two "step" events
+REMEDY = "go on with another --device, or begin another run with smaller minibatches (--n-mbe, --n-mbr)"
 
 
 def run(
@@ -151,7 +152,8 @@ class _Run:
         )
         self.timer.start()
         self.phase = "start"
-        self.learner.learn(experience, self.recipes[0 if index == 1 else 1], self._tick)
+        with explain_out_of_memory(REMEDY):
+            self.learner.learn(experience, self.recipes[0 if index == 1 else 1], self._tick)
         self.timer.stop(self.report, self.phase)
 
     def _tick(self, step: Step) -> None:

@@ -26,7 +26,7 @@ from triphase.data.streams import Stream, joint
 from triphase.errors import BadData, TriphaseWarning
 from triphase.learners import ChecksRecipe, Learner
 from triphase.maths.sampling import evenly_spaced
-from triphase.models import SplitClassifier, build, lacks_statistics, rebuild_batchnorm
+from triphase.models import SplitClassifier, build, lacks_statistics, placed, rebuild_batchnorm
 from triphase.models.engine import engine_of
 
 CALIBRATION_IMAGES = 256
@@ -66,10 +66,10 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Cont
     memory = _memory(benchmark, options)
     first, rest = recipes(benchmark, options, source, 0 if memory is None else memory.capacity or 0)
     weights = _weights(benchmark, options, data)
-    model = _model(benchmark, options, source, weights)  # calibrated on E_1, for joint training too
+    model = _model(benchmark, options, source, weights, context)  # calibrated on E_1, for joint training too
     settings, before = _settings(benchmark, options, weights), None
     if options.engine != "torch":
-        settings["engine"] = engine_of(context, model.llf)
+        settings["engine"] = _engine(context, model)
     if options.first_from is not None:
         expected = expected_settings(benchmark, options, source, first, settings)
         before = load_first(model, options.first_from, expected)
@@ -90,6 +90,15 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Cont
             learner.check_recipe(recipe)
     model.accelerate(precision=options.precision, compiled=options.compiled)
     return Setup(learner, source, first, rest, settings, before)
+
+
+def _engine(context: Context, model: SplitClassifier) -> str:
+    """What runs frozen parts; said where it is not what was asked for."""
+    engine = engine_of(context, model.llf)
+    if engine == "torch":
+        sentence = f"ONNX Runtime offers nothing for {model.device.type} here: PyTorch runs the frozen parts."
+        warnings.warn(sentence, TriphaseWarning, stacklevel=3)
+    return engine
 
 
 def _learner(
@@ -163,7 +172,9 @@ def _weights(benchmark: Benchmark, options: RunOptions, data: Path) -> Path | No
     return found
 
 
-def _model(benchmark: Benchmark, options: RunOptions, source: Stream, weights: Path | None) -> SplitClassifier:
+def _model(
+    benchmark: Benchmark, options: RunOptions, source: Stream, weights: Path | None, context: Context
+) -> SplitClassifier:
     images = source.experiences[0].images
     model = build(
         options.backbone or benchmark.backbone,
@@ -176,4 +187,4 @@ def _model(benchmark: Benchmark, options: RunOptions, source: Stream, weights: P
     )
     if lacks_statistics(model):
         rebuild_batchnorm(model, images.read(evenly_spaced(len(images), CALIBRATION_IMAGES)))
-    return model
+    return placed(model, context)

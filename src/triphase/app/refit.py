@@ -1,0 +1,38 @@
+"""The model that answers: fitted to everything there is, the held-out photos included.
+
+Held-out photos measure a model that has never seen them. Once it is measured and judged, there is no reason to
+answer without them: the model that is published counts them in its class statistics, too, and can only know more
+than what was measured. csf never learns from them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from triphase.app.model import Model, rows_of
+from triphase.app.options import LEARNERS
+from triphase.models.inference import Ensemble
+
+
+def answering(model: Model) -> Ensemble:
+    """The learner as it answers whoever asks; `Model.inference` is what the exemplars measure."""
+    ids, y, stored = model.exemplars()
+    f = exemplar_features(model, ids, model.latents_of(stored))
+    if f.numel() == 0:
+        return model.inference()
+    return model.inference((f.float(), y))
+
+
+def exemplar_features(model: Model, ids: Tensor, z: Tensor) -> Tensor:
+    """(n, D) in half precision: the closed form's features of exemplars, each computed once and stored."""
+    if LEARNERS[model.options.learner].feature_multiple == 0 or len(ids) == 0:
+        return torch.empty(len(ids), 0, dtype=torch.float16)
+    known, f = model.exemplar_features
+    rows = rows_of(known, ids)
+    missing = (rows < 0).nonzero().view(-1)
+    if len(missing):
+        computed = model.closed_form_features(z[missing]).half()
+        rows[missing] = torch.arange(len(f), len(f) + len(missing))
+        f = torch.cat([f, computed]) if len(f) else computed
+    return f[rows]
