@@ -52,8 +52,7 @@ class SmoothReplay:
             optimizer = self.loop.optimizer(self.model, recipe)
             for mb in batches.mixed(self.loop.steps(recipe.epochs, batches.n_mixed)):
                 loss = F.cross_entropy(self.model.tail(mb.z), mb.y, label_smoothing=self.smoothing)
-                sgd_step(optimizer, loss)
-                tick(self.loop.step_done(loss))
+                tick(self.loop.step_done(sgd_step(optimizer, loss, mb.share)))
         batches.update_memory()
         self.known = seen
         self.loop.finish()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from triphase.context import Context
 from triphase.learners.sgd import SGD
 from triphase.learners.training import sgd_step
 from triphase.stopwatch import Stopwatch
@@ -113,7 +114,7 @@ def test_two_stopwatches_that_watch_one_model_do_not_mix(clock: Clock) -> None:
 
 
 def test_a_step_is_timed_by_the_stopwatch_of_its_optimiser() -> None:
-    mine, other = Stopwatch(), Stopwatch()
+    context, other = Context(), Stopwatch()
     w = torch.ones(2, requires_grad=True)
-    sgd_step(SGD([{"params": [w], "lr": 0.1, "weight_decay": 0.0}], 0.9, mine), w.square().sum())
-    assert mine.seconds["head"] > 0 and sum(other.seconds.values()) == 0
+    sgd_step(SGD([{"params": [w], "lr": 0.1, "weight_decay": 0.0}], 0.9, context), w.square().sum())
+    assert context.stopwatch.seconds["head"] > 0 and sum(other.seconds.values()) == 0

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from triphase.budget import Budget
 from triphase.device import choose
+from triphase.processes import Processes
 from triphase.stopwatch import Stopwatch
 
 MAX_PREPARED = 4  # blocks whose fastest form is kept
@@ -27,7 +28,8 @@ class Context:
     `budget` limits the memory that latents take, `stopwatch` times the parts of training, and `latents_folder` is
     where runs over the same images with the same llf find each other's latents (None: nowhere). `engine` runs
     frozen blocks: "torch", "onnx", or "auto" for ONNX Runtime where it pays. `device` is where networks compute
-    ("auto", "cpu", "cuda", "cuda:1", "mps"; None: where they are); all else stays on the host.
+    ("auto", "cpu", "cuda", "cuda:1", "mps"; None: where they are); all else stays on the host. `processes` train
+    the same run together; by default this one is alone.
     """
 
     def __init__(
@@ -36,10 +38,12 @@ class Context:
         latents_folder: Path | None = None,
         engine: Literal["torch", "onnx", "auto"] = "torch",
         device: str | torch.device | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self.budget = Budget() if budget is None else budget
         self.engine = engine
         self.device = None if device is None else choose(device)
+        self.processes = Processes() if processes is None else processes
         self.pass_size: int | None = None  # images in a pass through frozen parts; None: as many as are asked for
         self.graphs: dict[bytes, Tensor] = {}  # ONNX graphs of frozen blocks, by the checksums of the blocks
         self.sessions: dict[bytes, nn.Module] = {}  # the same ready to run

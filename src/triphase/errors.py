@@ -11,7 +11,9 @@ TriphaseError
 ├── Busy (RuntimeError)          somebody else is writing there
 ├── LockLost (RuntimeError)      a directory that was moved, deleted or unlocked while it was written
 ├── OutOfMemory (MemoryError)     a device that is too small
-└── Interrupted (RuntimeError)   stopped on request; what was done is saved
+├── Interrupted (RuntimeError)   stopped on request; what was done is saved
+├── ProcessLost (RuntimeError)   another process of the same run is gone or cannot be reached
+└── ProcessFailed (RuntimeError) what went wrong in another process than the first of a run
 """
 
 from collections.abc import Sequence
@@ -74,6 +76,14 @@ class OutOfMemory(TriphaseError, MemoryError):
 
 class Interrupted(TriphaseError, RuntimeError):
     """Stopped on request; what was done is saved."""
+
+
+class ProcessLost(TriphaseError, RuntimeError):
+    """Another process of the same run is gone or cannot be reached."""
+
+
+class ProcessFailed(TriphaseError, RuntimeError):
+    """What went wrong in another process than the first of a run."""
 
 
 class TriphaseWarning(UserWarning):

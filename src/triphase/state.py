@@ -56,17 +56,7 @@ def load(path: Path, *, verify: bool = True) -> State:
     Without `verify` its CRC is not compared, which is for callers that have a checksum of their own.
     """
     try:
-        blob = read_file(path)
-        size = struct.unpack("<Q", blob[:8])[0]
-        meta = json.loads(blob[8 : 8 + size])["__metadata__"]
-        tensors = safetensors.torch.load(blob)
-        check_format(path, int(meta["format"]))
-        tree = meta["tree"]
-        if verify and int(meta["crc"]) != crc32(tree, tensors):
-            raise ValueError("its checksum does not match")
-        state = join_tensors(json.loads(tree), tensors)
-        if not isinstance(state, dict):
-            raise ValueError("it holds no state")
+        return from_bytes(read_file(path), path, verify=verify)
     except FileNotFoundError as error:
         raise CorruptState(f"{path} is missing; restore it, or delete {path.parent} to start again.") from error
     except (CorruptState, Mismatch):
@@ -75,6 +65,20 @@ def load(path: Path, *, verify: bool = True) -> State:
         raise CorruptState(
             f"{path} is damaged ({error}); restore it, or delete {path.parent} to start again."
         ) from error
+
+
+def from_bytes(blob: bytes, path: Path, *, verify: bool = True) -> State:
+    """The state that is the content of a file at `path`."""
+    size = struct.unpack("<Q", blob[:8])[0]
+    meta = json.loads(blob[8 : 8 + size])["__metadata__"]
+    tensors = safetensors.torch.load(blob)
+    check_format(path, int(meta["format"]))
+    tree = meta["tree"]
+    if verify and int(meta["crc"]) != crc32(tree, tensors):
+        raise ValueError("its checksum does not match")
+    state = join_tensors(json.loads(tree), tensors)
+    if not isinstance(state, dict):
+        raise ValueError("it holds no state")
     return state
 
 

@@ -14,8 +14,9 @@ import typer
 
 from triphase import __version__
 from triphase.cli.usage import PrintableUsage
-from triphase.errors import TriphaseError, TriphaseWarning
+from triphase.errors import ProcessFailed, TriphaseError, TriphaseWarning
 from triphase.printable import printable
+from triphase.processes import prints
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WRONG_USAGE = 2
@@ -79,11 +80,14 @@ def main() -> None:
     """Run a command; what a person can mend is said in a sentence, with exit status 1."""
     _keep_freed_memory()
     warnings.simplefilter("ignore")
-    warnings.simplefilter("always", TriphaseWarning)
+    if prints():
+        warnings.simplefilter("always", TriphaseWarning)
     warnings.showwarning = _show_warning
     try:
         build(sys.argv[1:])()
     except TriphaseError as error:
+        if not prints() and not isinstance(error, ProcessFailed):
+            sys.exit(1)  # the first process says the same
         _fail(str(error))
     except OSError as error:  # a file that may not be read, a disk that is full
         if isinstance(error, BrokenPipeError) or (error.filename is None and error.errno not in DISK_FULL):
@@ -91,11 +95,12 @@ def main() -> None:
         where = "" if error.filename is None else f"{printable(os.fsdecode(error.filename))}: "
         _fail(f"{where}{error.strerror}.")
     except SystemExit as end:
-        if end.code == WRONG_USAGE and "--json" in sys.argv:
+        if end.code == WRONG_USAGE and "--json" in sys.argv and prints():
             print(json.dumps({"error": "Wrong usage; standard error says what is wrong."}))
         if end.code != CTRL_C:
             raise
-        print("Stopped.", file=sys.stderr)
+        if prints():
+            print("Stopped.", file=sys.stderr)
         sys.exit(1)
 
 

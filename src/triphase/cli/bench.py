@@ -17,7 +17,7 @@ from triphase.bench.run.results import Report
 from triphase.bench.run.setup import prepare
 from triphase.budget import Budget
 from triphase.cli.arguments import JSON
-from triphase.cli.device import Device, open_device
+from triphase.cli.device import Device, device_of, open_device
 from triphase.cli.live import live
 from triphase.cli.printing import percent, print_json
 from triphase.cli.report import report
@@ -26,6 +26,7 @@ from triphase.cli.run_view import RunView
 from triphase.cli.sweep import ablate, sweep
 from triphase.cli.tables import cell
 from triphase.context import Context
+from triphase.processes import join
 
 bench = typer.Typer(help="Benchmarks for continual learning.", no_args_is_help=True)
 
@@ -68,17 +69,25 @@ def run_benchmark(
     profile: Annotated[bool, typer.Option("--profile", help="Write profile.json: where the time went.")] = False,
     as_json: JSON = False,
 ) -> None:
-    """Run one learner on one benchmark; run it again to continue after an interruption."""
+    """Run one learner on one benchmark; run it again to continue after an interruption.
+
+    `torchrun --nproc-per-node 2 -m triphase bench run ...` shares the work among processes.
+    """
     name = f"{file_name(benchmark)}-{options.learner}-order{options.order}-seed{options.seed}"
     directory = out or Path("runs") / name
     threads = recorded_threads(directory) or threads  # a run goes on as it was begun
     if threads is not None:
         torch.set_num_threads(threads)
-    budget = None if latent_budget is None else Budget.megabytes(latent_budget)
-    context = Context(budget, latent_cache, device=open_device(device))
-    setup = prepare(find(benchmark), options, data, context)
-    with live(RunView(options.learner, quiet=as_json)) as view:
-        done = setup.run(directory, watch=view.watch, save_every=save_every)
+    with join() as processes:
+        budget = Budget() if latent_budget is None else Budget.megabytes(latent_budget)
+        budget.limit //= processes.on_machine
+        mine = open_device(device_of(processes, device))
+        context = Context(budget, latent_cache, device=mine, processes=processes)
+        setup = prepare(find(benchmark), options, data, context)
+        with live(RunView(options.learner, quiet=as_json or not processes.is_first)) as view:
+            done = setup.run(directory, watch=view.watch, save_every=save_every)
+    if not processes.is_first:
+        return
     if profile:
         files.write_json(directory / "profile.json", done.profile)
     if as_json:

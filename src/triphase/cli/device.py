@@ -9,6 +9,8 @@ import torch
 import typer
 
 from triphase.device import choose, make_deterministic, record_name
+from triphase.errors import InvalidValue
+from triphase.processes import Processes
 
 Device = Annotated[
     str | None,
@@ -26,6 +28,16 @@ def open_device(name: str | None) -> torch.device:
     if device.type == "cuda":
         make_deterministic()
     return device
+
+
+def device_of(processes: Processes, name: str | None) -> str | None:
+    """The name of the device of one of several processes: where there are GPUs, each has its own."""
+    device = choose(name or "auto")
+    if processes.size == 1 or device.type == "cpu":
+        return name
+    if device.type != "cuda":
+        raise InvalidValue(f"Several processes cannot share the device {device}: run in one, or with --device cpu.")
+    return f"cuda:{processes.local_rank}"
 
 
 def device_word(name: str | None) -> str:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from triphase.errors import InvalidValue
 
 COMPONENTS = ("crop", "rrc", "flip")
+EVERYTHING = slice(None)
 TRIES = 10  # torchvision's number of attempts at a random resized crop
 
 
@@ -59,18 +60,28 @@ def view(x: Tensor, views: Tensor) -> Tensor:
     return flip(x, views == 1)
 
 
-def apply(name: str, x: Tensor, generator: torch.Generator, size: int) -> Tensor:
+def apply(
+    name: str,
+    x: Tensor,
+    generator: torch.Generator,
+    size: int,
+    *,
+    n: int | None = None,
+    shard: slice = EVERYTHING,
+) -> Tensor:
     """A random augmentation of each image; "rrc" makes it size x size, the others keep its size.
 
-    Finite augmentations draw through `draw_views`, so cached and computed runs see the same images.
+    Finite augmentations draw through `draw_views`, so cached and computed runs see the same images. Where x is a
+    shard of a minibatch of n images, each of them is augmented as it would be in the whole minibatch.
     """
+    n = len(x) if n is None else n
     for part in parse(name):
         if part == "crop":
-            x = padded_crop(x, generator)
+            x = padded_crop(x, generator, n=n, shard=shard)
         elif part == "rrc":
-            x = random_resized_crop(x, generator, size)
+            x = random_resized_crop(x, generator, size, n=n, shard=shard)
         else:
-            x = view(x, draw_views("flip", len(x), generator))
+            x = view(x, draw_views("flip", n, generator)[shard])
     return x
 
 
@@ -83,14 +94,17 @@ def flip(x: Tensor, bits: Tensor) -> Tensor:
     return torch.where(bits.to(x.device).view(-1, 1, 1, 1), x.flip(-1), x)
 
 
-def padded_crop(x: Tensor, generator: torch.Generator, pad: int = 4) -> Tensor:
+def padded_crop(
+    x: Tensor, generator: torch.Generator, pad: int = 4, *, n: int | None = None, shard: slice = EVERYTHING
+) -> Tensor:
     """Surround each image with `pad` zeros and cut its own size out again, at a random place."""
     if pad < 0:
         raise InvalidValue(f"pad must be at least 0 pixels, got {pad}.")
-    n, _, height, width = x.shape
-    offsets = torch.randint(2 * pad + 1, (2, n), generator=generator, device=generator.device).to(x.device)
+    height, width = x.shape[-2:]
+    drawn = (2, len(x) if n is None else n)
+    offsets = torch.randint(2 * pad + 1, drawn, generator=generator, device=generator.device)[:, shard].to(x.device)
     windows = F.pad(x, (pad, pad, pad, pad)).unfold(2, height, 1).unfold(3, width, 1)  # (n, c, y, x, h, w)
-    return windows[torch.arange(n, device=x.device), :, offsets[0], offsets[1]]
+    return windows[torch.arange(len(x), device=x.device), :, offsets[0], offsets[1]]
 
 
 def center_crop(x: Tensor, size: int) -> Tensor:
@@ -112,6 +126,9 @@ def random_resized_crop(
     size: int,
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    *,
+    n: int | None = None,
+    shard: slice = EVERYTHING,
 ) -> Tensor:
     """Cut out a box of random area and shape and scale it to size x size, as torchvision does.
 
@@ -123,7 +140,8 @@ def random_resized_crop(
             f"size={size}, scale={scale}, ratio={ratio}."
         )
     height, width = x.shape[-2:]
-    top, left, h, w = _boxes(len(x), height, width, generator, scale, ratio).to(x.device)
+    boxes = _boxes(len(x) if n is None else n, height, width, generator, scale, ratio)
+    top, left, h, w = boxes[:, shard].to(x.device)
     fine = max(1, round(max(height, width) / size))  # samples per pixel and axis: shrinking must not alias
     ys, xs = _places(top, h, height, fine * size), _places(left, w, width, fine * size)
     grid = torch.stack(torch.broadcast_tensors(xs[:, None, :], ys[:, :, None]), dim=-1)  # (n, y, x, 2)

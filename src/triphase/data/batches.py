@@ -21,7 +21,8 @@ from triphase.data.prefetch import prefetch
 from triphase.data.recipe import Recipe
 from triphase.data.sampler import Sampler
 from triphase.data.streams import Experience
-from triphase.data.training_latents import TrainingLatents
+from triphase.data.training_latents import Stores, TrainingLatents
+from triphase.errors import InvalidValue
 from triphase.models import SplitClassifier
 from triphase.randomness import generator
 
@@ -31,13 +32,28 @@ Position = tuple[int, int]  # epoch in the experience, step in the epoch
 
 @dataclass(frozen=True)
 class Minibatch:
-    """n_current datapoints of the experience, then those of the memory."""
+    """n_current datapoints of the experience, then those of the memory.
+
+    Where several processes share a minibatch, this is the shard of this process; `n_all` are in all shards.
+    """
 
     z: Tensor  # (n_mb, ...) latents, or (n_mb, D) features if asked for
     y: Tensor  # (n_mb,)
     n_current: int
     rows: Tensor  # positions in the experience, (n_current,)
     slots: Tensor  # positions in the memory, (n_mb - n_current,)
+    n_all: int
+    n_all_current: int
+
+    @property
+    def share(self) -> float:
+        """Of the whole minibatch: what the mean loss of this shard counts for."""
+        return len(self.y) / self.n_all
+
+    @property
+    def n_all_replayed(self) -> int:
+        """Datapoints of the memory in all shards."""
+        return self.n_all - self.n_all_current
 
 
 @dataclass(frozen=True)
@@ -47,8 +63,15 @@ class Samples:
     rows: Tensor
     slots: Tensor
     y: Tensor
+    n_all: int  # in the shards of all processes
+    n_all_current: int
     views: Tensor | None = None
     x: Tensor | None = None
+
+    @property
+    def n_all_replayed(self) -> int:
+        """Samples of the memory in the shards of all processes."""
+        return self.n_all - self.n_all_current
 
 
 class Batches:
@@ -68,6 +91,7 @@ class Batches:
         self.context = Context() if context is None else context
         self.model, self.experience, self.memory = model, experience, memory
         self.recipe, self.seed = recipe, seed
+        self._check_processes()
         held_out = experience.held_out if held_out is None else held_out
         rows = torch.arange(len(experience.images)) if held_out is None else (~held_out).nonzero().view(-1)
         self._old_slots = self._train_slots()
@@ -153,6 +177,15 @@ class Batches:
         assert self.memory is not None
         return self.memory.store == "raw" and self._latents.n_views > 0 and not self._latents.keeps_crops
 
+    def _check_processes(self) -> None:
+        """Refuse more processes than a minibatch has samples."""
+        n_mb = self.recipe.n_mbe + (self.recipe.n_mbr if self.memory is not None else 0)
+        if self.context.processes.size > n_mb:
+            raise InvalidValue(
+                f"{self.context.processes.size} processes cannot share minibatches of {n_mb} samples: "
+                f"start at most {n_mb}, or raise n_mbe."
+            )
+
     def _train_slots(self) -> Tensor:
         return torch.empty(0, dtype=torch.long) if self.memory is None else self.memory.slots()
 
@@ -164,31 +197,41 @@ class Batches:
         drawn = map(draw, positions) if self._latents.n_views else prefetch(positions, draw)
         for samples in stopwatch.time_waiting("data", drawn):
             z = self._lookup(samples, depth) if samples.views is not None else self._compute(samples, depth)
-            stopwatch.count(len(samples.y))
-            n_current = len(samples.rows)
-            yield Minibatch(z, self._latents.upload(samples.y), n_current, samples.rows, samples.slots)
+            stopwatch.count(samples.n_all)
+            rows, slots, y = samples.rows, samples.slots, self._latents.upload(samples.y)
+            yield Minibatch(z, y, len(rows), rows, slots, samples.n_all, samples.n_all_current)
 
-    def _draw(self, rows: Tensor, slots: Tensor, position: Position) -> Samples:
-        """Labels, and views or pixels: a pure function of the position."""
-        random = generator(self.seed, "augment", self.experience.index, *position)
+    def _draw(self, all_rows: Tensor, all_slots: Tensor, position: Position) -> Samples:
+        """Labels, and views or pixels, of this process's shard: a pure function of the position."""
+        random, shard = (
+            generator(self.seed, "augment", self.experience.index, *position),
+            self.context.processes.shard,
+        )
+        n_rows, n = len(all_rows), len(all_rows) + len(all_slots)
+        rows, slots = all_rows[shard()], all_slots[shard(before=n_rows)]
         y = self.experience.images.labels[rows]
         if len(slots) and self.memory is not None:
             y = torch.cat([y, self.memory["y"][slots]])
         if self._latents.n_views:
-            return Samples(rows, slots, y, views=self._latents.draw_views(len(y), random))
-        return Samples(rows, slots, y, x=self._latents.draw_pixels(rows, slots, random))
+            return Samples(rows, slots, y, n, n_rows, views=self._latents.draw_views(n, random)[shard()])
+        return Samples(rows, slots, y, n, n_rows, x=self._latents.draw_pixels(all_rows, all_slots, random))
 
     def _lookup(self, samples: Samples, depth: Depth) -> Tensor:
         """z, or features, from the latents that are kept."""
-        rows, slots, views = samples.rows, samples.slots, samples.views
-        assert views is not None
+        assert samples.views is not None
+        wanted = (
+            samples.rows,
+            samples.slots,
+            samples.views,
+            Stores(samples.n_all_current > 0, samples.n_all_replayed > 0),
+        )
         if depth == "llf":
-            return self._latents.lookup(rows, slots, views)
+            return self._latents.lookup(*wanted)
         replayed = self.n_mixed * self.recipe.n_mbr  # in an epoch
-        if len(slots) and 2 * replayed < len(self._old_slots):  # features of the whole memory would be a waste
+        if samples.n_all_replayed and 2 * replayed < len(self._old_slots):  # features of the whole memory: a waste
             with torch.no_grad():
-                return self.model.features(self._latents.lookup(rows, slots, views))
-        return self._latents.lookup(rows, slots, views, through_csf=True)
+                return self.model.features(self._latents.lookup(*wanted))
+        return self._latents.lookup(*wanted, through_csf=True)
 
     def _compute(self, samples: Samples, depth: Depth) -> Tensor:
         """z, or features, from pixels, and from stored latents."""
@@ -197,7 +240,7 @@ class Batches:
             learns = not self.model.is_frozen("llf")
             with torch.set_grad_enabled(torch.is_grad_enabled() and learns), self.context.stopwatch.time("llf"):
                 parts.append(self.model.encode(self._latents.upload(samples.x)))
-        if len(samples.slots) and self.memory is not None and self.memory.store == "latent":
+        if samples.n_all_replayed and self.memory is not None and self.memory.store == "latent":
             parts.append(unpack(self._latents.upload(self.memory["z"][samples.slots]).float()))
         z = torch.cat(parts) if len(parts) > 1 else parts[0]
         if depth == "llf":

@@ -55,12 +55,14 @@ def encode(
     context = Context() if context is None else context
     store: Tensor | None = None
     chunk = min(CHUNK, max(4, PIXELS // (model.image_size or 1) ** 2))
+    blocks = context.processes.blocks(n, chunk)  # each process computes one, and gets the others
+    mine = blocks[context.processes.rank] if blocks else range(max(n, 1))
 
     def prepare(start: int) -> tuple[Tensor, Tensor]:
         rows = torch.arange(start, min(start + chunk, n))
         return rows, read(rows)
 
-    for rows, x in context.stopwatch.time_waiting("data", prefetch(range(0, max(n, 1), chunk), prepare)):
+    for rows, x in context.stopwatch.time_waiting("data", prefetch(mine[::chunk], prepare)):
         for number in range(views):
             pixels = _padded(view(x, rows, number), chunk)
             with context.stopwatch.time("llf"):
@@ -70,6 +72,7 @@ def encode(
                 store = context.budget.allocate((n, views, *z.shape[1:]), dtype)
             store[rows, number] = z[: len(rows)].to(store)
     assert store is not None
+    context.processes.exchange_(store, blocks)
     return store
 
 
@@ -77,11 +80,18 @@ def encode(
 def features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
     """(n, views, D): csf of packed latents (n, views, ...), in chunks that are always full."""
     flat = z.flatten(0, 1)
+    blocks = context.processes.blocks(len(flat), CHUNK)
+    mine = blocks[context.processes.rank] if blocks else range(len(flat))
     chunks = []
-    for start in range(0, len(flat), CHUNK):
-        part = flat[start : start + CHUNK].to(model.device).float()
+    for start in mine[::CHUNK]:
+        part = flat[start : min(start + CHUNK, mine.stop)].to(model.device).float()
         chunks.append(csf_features(model, unpack(_padded(part, CHUNK)), context)[: len(part)].cpu())
-    return torch.cat(chunks).view(*z.shape[:2], -1)
+    f = torch.cat(chunks)
+    if blocks:
+        f, own = f.new_empty(len(flat), *f.shape[1:]), f
+        f[mine.start : mine.stop] = own
+        context.processes.exchange_(f, blocks)
+    return f.view(*z.shape[:2], -1)
 
 
 def csf_features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
@@ -129,7 +139,7 @@ def _shared_latents(
         return encode(model, len(images), read, views, dtype, context=context)
     path = folder / f"{_digest(model, images, read, views, dtype, engine_of(context, model.llf))}.safetensors"
     try:
-        found = files.load(path)
+        found = _in_all_processes(path, context)
         z = context.budget.allocate(tuple(found["z"].shape), dtype).copy_(found["z"])
         stopwatch.add_borrowed(found["seconds"])  # or the second run would seem to be faster
         return z
@@ -137,10 +147,22 @@ def _shared_latents(
         before = dict(stopwatch.seconds)
         z = encode(model, len(images), read, views, dtype, context=context)
         spent = {part: stopwatch.seconds[part] - before[part] for part in ("data", "llf")}
-        if COPIES * z.nbytes <= context.budget.limit:
+        if COPIES * z.nbytes <= context.budget.limit and context.processes.is_first:
             with suppress(CannotWrite):  # a full disk: other runs compute their own
                 _publish(path, {"z": z, "seconds": spent})
         return z
+
+
+def _in_all_processes(path: Path, context: Context) -> files.State:
+    """A file of latents, or CorruptState if any process lacks it: then all of them compute."""
+    try:
+        found = files.load(path)
+    except CorruptState:
+        context.processes.sum_(torch.zeros(1))
+        raise
+    if int(context.processes.sum_(torch.ones(1))) < context.processes.size:
+        raise CorruptState(f"{path} is missing in another process.")
+    return found
 
 
 def _publish(path: Path, latents: files.State) -> None:

@@ -7,6 +7,7 @@ minibatch starts from pixels.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -14,13 +15,21 @@ from torch import Generator, Tensor
 
 from triphase.context import Context
 from triphase.data import augment
-from triphase.data.feature_cache import encode, features, gather, latent_views, mirror_view, unpack
+from triphase.data.feature_cache import Read, encode, features, gather, latent_views, mirror_view, unpack
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.data.transfer import Upload
 from triphase.models import SplitClassifier
 from triphase.randomness import generator
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Which latents a minibatch needs, whichever process its samples are in: all of them compute together."""
+
+    images: bool
+    memory: bool
 
 
 class TrainingLatents:
@@ -55,18 +64,25 @@ class TrainingLatents:
         return augment.draw_views(self._augment, n, random)
 
     def draw_pixels(self, rows: Tensor, slots: Tensor, random: Generator) -> Tensor | None:
-        """Augmented pixels of images of the experience and of samples of the memory, where there are pixels."""
-        parts = [self._image_pixels(rows)] if len(rows) else []
-        if len(slots) and self._memory is not None and self._memory.store == "raw":
-            parts.append(self._memory_pixels(slots))
-        return self.upload.pinned(self._augmented(torch.cat(parts), random)) if parts else None
+        """Augmented pixels of images of the experience and of samples of the memory, where there are pixels.
 
-    def lookup(self, rows: Tensor, slots: Tensor, views: Tensor, *, through_csf: bool = False) -> Tensor:
+        Of the minibatch that is given, they are those of this process.
+        """
+        shard, n = self._context.processes.shard, len(rows)
+        parts = [_read_shard(self._image_pixels, rows, shard())] if n else []
+        if len(slots) and self._memory is not None and self._memory.store == "raw":
+            parts.append(_read_shard(self._memory_pixels, slots, shard(before=n)))
+            n += len(slots)
+        return self.upload.pinned(self._augmented(torch.cat(parts), random, n, shard())) if parts else None
+
+    def lookup(
+        self, rows: Tensor, slots: Tensor, views: Tensor, use: Stores, *, through_csf: bool = False
+    ) -> Tensor:
         """z (n_mb, ...) of views of images and of samples of the memory; or csf(z), (n_mb, D)."""
         n, parts = len(rows), []
-        if n:
+        if use.images:
             parts.append((self.image_features() if through_csf else self.image_views(), rows, views[:n]))
-        if len(slots):
+        if use.memory:
             store = self.memory_features() if through_csf else self.memory_views()
             parts.append((store, slots, views[n:] % store.shape[1]))
         with self._context.stopwatch.time("data"):
@@ -150,13 +166,20 @@ class TrainingLatents:
     def _center_crop(self, x: Tensor) -> Tensor:
         return augment.center_crop(x, self._size(x))
 
-    def _augmented(self, x: Tensor, random: Generator) -> Tensor:
-        return augment.apply(self._augment, x, random, self._size(x))
+    def _augmented(self, x: Tensor, random: Generator, n: int, shard: slice = augment.EVERYTHING) -> Tensor:
+        return augment.apply(self._augment, x, random, self._size(x), n=n, shard=shard)
 
     def _random_crop(self, x: Tensor, rows: Tensor, view: int) -> Tensor:
         """The view-th random crop of each image."""
         start = int(rows[0]) if len(rows) else 0
-        return self._augmented(x, generator(self._seed, "kept crop", self._experience.index, view, start))
+        random = generator(self._seed, "kept crop", self._experience.index, view, start)
+        return self._augmented(x, random, len(x))
 
     def _size(self, x: Tensor) -> int:
         return self._model.image_size or int(x.shape[-1])
+
+
+def _read_shard(read: Read, index: Tensor, shard: slice) -> Tensor:
+    """The pixels of a shard; where it is empty, none of their size."""
+    mine = index[shard]
+    return read(mine) if len(mine) else read(index[:1])[:0]

@@ -94,8 +94,7 @@ class AR1:
             optimizer = loop.optimizer(model, recipe)
             for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed), depth):
                 logits = model.head(mb.z) if depth == "csf" else model.tail(mb.z)
-                loss = F.cross_entropy(logits, mb.y)
-                sgd_step(optimizer, loss)
+                loss = sgd_step(optimizer, F.cross_entropy(logits, mb.y), mb.share)
                 tick(loop.step_done(loss))
 
         set_trainable(model, llf=False, csf=csf_learns)

@@ -20,7 +20,7 @@ from triphase.data.memory import HELD_OUT, Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
-from triphase.learners.checks import check_choices, check_memory
+from triphase.learners.checks import check_choices, check_memory, refuse_in_several_processes
 from triphase.learners.protocol import Step, Tick, ignore
 from triphase.learners.teacher import copy_teacher, load_teacher
 from triphase.learners.training import (
@@ -70,6 +70,7 @@ class BiC:
         self.settings = {"learner": "bic", "seed": seed, "pretrained": pretrained}
         self.settings |= {"stage2_epochs": stage2_epochs, "distill_axis": distill_axis}
         check_choices(BiC, self.settings)
+        refuse_in_several_processes(self.context, self.settings, distill_axis="batch")
         self.known: set[int] = set()
         self.loop = TrainingLoop(context=self.context)
         self.pair = IDENTITY  # alpha and beta ...
@@ -99,8 +100,7 @@ class BiC:
         if loop.begin("stage 1"):
             optimizer = loop.optimizer(model, recipe)
             for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
-                loss = self._stage_1_loss(mb, seen, old)
-                sgd_step(optimizer, loss)
+                loss = sgd_step(optimizer, self._stage_1_loss(mb, seen, old), mb.share)
                 tick(loop.step_done(loss))
 
         set_trainable(model, llf=False, csf=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, get_args, get_origin, get_type_hints
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.errors import InvalidValue
@@ -23,6 +24,15 @@ def refuse_head_bias(model: SplitClassifier, learner: str) -> None:
     """Refuse a head with bias, for a learner that deals with its weights alone."""
     if model.head.bias is not None:
         raise InvalidValue(f"{learner} deals with the weights of the head alone: use nn.Linear(..., bias=False).")
+
+
+def refuse_in_several_processes(context: Context, settings: Mapping[str, object], **options: str) -> None:
+    """Refuse choices that need whole minibatches, where each process has a shard of them."""
+    for name, choice in options.items() if context.processes.size > 1 else ():
+        if settings[name] == choice:
+            raise InvalidValue(
+                f"{name}={choice!r} needs whole minibatches: run it in one process, without torchrun."
+            )
 
 
 def check_memory(memory: Memory | None, recipe: Recipe, n_classes: int) -> None:

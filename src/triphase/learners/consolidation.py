@@ -52,8 +52,7 @@ def _train(tpc: TPC, batches: Batches, recipe: Recipe, tick: Tick) -> None:
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * (1 + math.cos(math.pi * progress)) / 2
         loss = F.cross_entropy(model.tail(mb.z), mb.y, label_smoothing=LABEL_SMOOTHING)
-        sgd_step(optimizer, loss)
-        tick(loop.step_done(loss))
+        tick(loop.step_done(sgd_step(optimizer, loss, mb.share)))
 
 
 def _blank() -> Experience:

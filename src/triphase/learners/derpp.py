@@ -77,7 +77,8 @@ class DERpp:
             model.grow(max(seen) + 1)
             self._widen()
             if self.store_online:
-                self.online = torch.zeros(len(experience.images), model.n_classes)
+                shape, dtype = (len(experience.images), model.n_classes), model.head.weight.dtype
+                self.online = torch.zeros(shape, dtype=dtype)
         model.train()
         set_trainable(model, llf=recipe.trainable == "all" or (first and not self.pretrained), csf=True)
         batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
@@ -85,8 +86,7 @@ class DERpp:
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)
             for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
-                loss = self._loss(model.tail(mb.z), mb)
-                sgd_step(optimizer, loss)
+                loss = sgd_step(optimizer, self._loss(model.tail(mb.z), mb), share=1.0)  # each term has its own
                 tick(loop.step_done(loss))
 
         set_trainable(model, llf=False, csf=True)
@@ -111,15 +111,17 @@ class DERpp:
         self.online = state["online"]["logits"]
 
     def _loss(self, logits: Tensor, mb: Minibatch) -> Tensor:
-        n = mb.n_current
+        n, processes = mb.n_current, self.context.processes
         if self.store_online:
-            self.online[mb.rows] = logits[:n].detach().cpu()
-        loss = F.cross_entropy(logits[:n], mb.y[:n])
-        if len(mb.slots):
+            self.online[processes.gather(mb.rows)] = processes.gather(logits[:n].detach().cpu())
+        loss = processes.part(F.cross_entropy(logits[:n], mb.y[:n]), n, mb.n_all_current)
+        if mb.n_all_replayed:
             stored = self.memory["logits"][mb.slots].to(logits)
             compared = ~stored.isnan()  # a head that grew since has columns that nobody stored
-            loss = loss + self.alpha * F.mse_loss(logits[n:][compared], stored[compared])
-            loss = loss + self.beta * F.cross_entropy(logits[n:], mb.y[n:])
+            mse, n_compared = F.mse_loss(logits[n:][compared], stored[compared]), compared.sum()
+            loss = loss + self.alpha * processes.part(mse, n_compared, processes.sum_(n_compared.clone()))
+            ce = F.cross_entropy(logits[n:], mb.y[n:])
+            loss = loss + self.beta * processes.part(ce, len(mb.slots), mb.n_all_replayed)
         return loss
 
     @torch.no_grad()

@@ -63,8 +63,7 @@ class FineTune:
         if loop.begin("train"):
             optimizer = loop.optimizer(model, recipe)
             for mb in batches.mixed(loop.steps(recipe.epochs, batches.n_mixed)):
-                loss = F.cross_entropy(model.tail(mb.z), mb.y)
-                sgd_step(optimizer, loss)
+                loss = sgd_step(optimizer, F.cross_entropy(model.tail(mb.z), mb.y), mb.share)
                 tick(loop.step_done(loss))
 
         set_trainable(model, llf=False, csf=True)

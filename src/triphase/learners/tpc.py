@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase.context import Context
-from triphase.data.batches import Batches, Depth
+from triphase.data.batches import Batches, Depth, Minibatch
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue, TriphaseWarning
-from triphase.learners.checks import check_choices, refuse_head_bias
+from triphase.learners.checks import check_choices, refuse_head_bias, refuse_in_several_processes
 from triphase.learners.protocol import ClosedForm, Tick, ignore
 from triphase.learners.sgd import SGD
 from triphase.learners.teacher import copy_teacher, load_teacher
@@ -42,7 +42,7 @@ from triphase.maths.masking import check_tolerance, gradient_masks
 from triphase.models import SplitClassifier, placed
 from triphase.models.inference import Ensemble, Member
 
-SGDStep = Callable[[SGD, Tensor, Tensor, Tensor], Tensor]  # optimizer, cross-entropy, z, logits -> the whole loss
+SGDStep = Callable[[SGD, Tensor, Minibatch, Tensor], Tensor]  # optimizer, cross-entropy, mb, logits -> whole loss
 
 TEMPERATURE = 2.0  # of the optional distillation
 
@@ -95,6 +95,7 @@ class TPC:
         if not eps > 0:
             raise InvalidValue(f"eps must be above 0, for the logarithm of rows that are zero, got {eps}.")
         self.context = Context() if context is None else context
+        refuse_in_several_processes(self.context, settings, masking="group")
         self.model, self.memory, self.seed = placed(model, self.context), memory, seed
         self.t, self.s, self.w_bc, self.eps = t, s, w_bc, eps
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
@@ -132,8 +133,8 @@ class TPC:
             for mb in batches.mixed(loop.steps(epochs_1, batches.n_mixed), depth_1):
                 logits = tail_1(mb.z)
                 ce = F.cross_entropy(block_gradient(logits, mask_1(logits, mb.y)), mb.y)
-                loss = step_1(optimizer, ce, mb.z, logits)
-                tick(loop.step_done(loss, ce, logits=logits.detach(), y=mb.y))
+                loss = step_1(optimizer, ce, mb, logits)
+                tick(loop.step_done(loss, ce, mb.share, logits=logits.detach(), y=mb.y))
 
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
         if loop.begin("II"):
@@ -142,8 +143,8 @@ class TPC:
             for mb in batches.mixed(loop.steps(epochs_2, batches.n_mixed), depth_2):
                 logits = tail_2(mb.z)
                 ce = F.cross_entropy(block_gradient(logits, mask_2(logits, mb.y)), mb.y)
-                loss = step_2(optimizer, ce, mb.z, logits)
-                tick(loop.step_done(loss, ce, logits=logits.detach(), y=mb.y))
+                loss = step_2(optimizer, ce, mb, logits)
+                tick(loop.step_done(loss, ce, mb.share, logits=logits.detach(), y=mb.y))
 
         # Phase III: consolidate on the class-balanced memory, without masks
         if memory is not None:
@@ -156,8 +157,8 @@ class TPC:
                 for mb in batches.balanced(loop.steps(epochs_3, batches.n_balanced)):
                     logits = model.tail(mb.z)
                     ce = F.cross_entropy(logits, mb.y)
-                    loss = step_2(optimizer, ce, mb.z, logits)
-                    tick(loop.step_done(loss, ce, logits=logits.detach(), y=mb.y))
+                    loss = step_2(optimizer, ce, mb, logits)
+                    tick(loop.step_done(loss, ce, mb.share, logits=logits.detach(), y=mb.y))
 
         if self.bc not in ("loss_only", "none"):
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)
@@ -246,10 +247,10 @@ class TPC:
         if self.teacher is not None and novel is None:
             terms.append(self._distillation)
 
-        def step(optimizer: SGD, loss: Tensor, z: Tensor, logits: Tensor) -> Tensor:
+        def step(optimizer: SGD, loss: Tensor, mb: Minibatch, logits: Tensor) -> Tensor:
             for term in terms:
-                loss = loss + term(z, logits)
-            sgd_step(optimizer, loss)
+                loss = loss + term(mb.z, logits)
+            loss = sgd_step(optimizer, loss, mb.share)  # all shares add up to 1, so L_BC counts once
             if explicit:
                 normalize_(self.model.head.weight, rows, self.s)
             return loss

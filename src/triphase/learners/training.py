@@ -7,8 +7,8 @@ what was done: `begin` is False for finished sections, and `steps` starts where 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, cast
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from triphase.learners.sgd import SGD
 from triphase.maths import outside
 from triphase.models import SplitClassifier
 from triphase.models.split import BLOCKS, drop_row
+from triphase.models.sync_batchnorm import synchronize
 
 POSITION = ("section", "epochs_before", "epoch", "step")
 SCHEDULE = ("lr_divisor", "best_ce", "epochs_since_best", "ce_sum")
@@ -81,6 +82,7 @@ class TrainingLoop:
         Momentum starts at zero in each phase unless `reset_momentum` says otherwise: a live buffer would go on
         moving weights whose gradient is masked. With `fresh` it starts at zero in any case.
         """
+        synchronize(model, self.context.processes)
         self._momentum = self._buffers()
         groups, self._names = [], {}
         for block in BLOCKS:
@@ -92,7 +94,7 @@ class TrainingLoop:
             if named:
                 rates = {"lr": lr / self.lr_divisor, "initial_lr": lr, "weight_decay": decay}
                 groups.append({"params": [p for _, p in named], **rates})
-        self._optimizer = SGD(groups, recipe.momentum, self.context.stopwatch, self._loss_scaler(model))
+        self._optimizer = SGD(groups, recipe.momentum, self.context, self._loss_scaler(model))
         kept = {"phase": False, "experience": self.epochs_before > 0, "never": True}[self._reset_momentum]
         if not self._fresh or (kept and not fresh):  # not fresh: continued in the middle of this section
             self._restore_momentum()
@@ -113,15 +115,15 @@ class TrainingLoop:
             self.epoch = epochs
         return [(self.epochs_before + i // steps, i % steps) for i in range(done, epochs * steps)]
 
-    def step_done(self, loss: Tensor, cross_entropy: Tensor | None = None, **minibatch: Any) -> Step:
-        """Count one optimiser step as done; the schedule watches the cross-entropy alone (SPEC 9.3)."""
+    def step_done(self, loss: Tensor, ce: Tensor | None = None, share: float = 1.0, **minibatch: Any) -> Step:
+        """Count one optimiser step as done; the schedule watches the cross-entropy, of this `share` (SPEC 9.3)."""
         assert self._optimizer is not None
-        lr = self._optimizer.param_groups[-1]["lr"]
         position = self.section, self.epoch + 1, self._epochs, self.step + 1, self._steps
-        step = Step(*position, loss.detach(), lr, **minibatch)
+        step = Step(*position, loss.detach(), self._optimizer.param_groups[-1]["lr"], **minibatch)
         self.step, self._left = self.step + 1, self._left - 1
         if self._recipe.lr_schedule == "patience":
-            self.ce_sum += float((loss if cross_entropy is None else cross_entropy).detach())
+            watched = loss if ce is None else self.context.processes.mean(ce, share)
+            self.ce_sum += float(watched.detach())
         if self.step == self._steps:
             self.step, self.epoch = 0, self.epoch + 1
             self._schedule()
@@ -201,19 +203,18 @@ class TrainingLoop:
                 self._optimizer.buffers[p] = grown
 
 
-def sgd_step(optimizer: SGD | torch.optim.Optimizer, loss: Tensor) -> None:
-    """Apply the gradient of the loss: the only place where one is applied."""
-    csf_learns = len(optimizer.param_groups) > 1
-    with optimizer.stopwatch.time_backward(csf_learns) if isinstance(optimizer, SGD) else nullcontext():
-        optimizer.zero_grad()
-        scaler = optimizer.scaler if isinstance(optimizer, SGD) else None
-        if scaler is None:
-            loss.backward()
-            optimizer.step()
-        else:
-            scaler.scale(loss).backward()
-            scaler.step(cast(torch.optim.Optimizer, optimizer))  # no step where a gradient overflowed
-            scaler.update()
+def sgd_step(optimizer: SGD | torch.optim.Optimizer, loss: Tensor, share: float | None = None) -> Tensor:
+    """Apply the gradient of the loss, the only place where one is applied; returns the loss.
+
+    Where several processes share a minibatch, `loss` is of this one's `share` of it, and what is returned of all.
+    """
+    optimizer.zero_grad()
+    if isinstance(optimizer, SGD):
+        with optimizer.context.stopwatch.time_backward(csf_learns=len(optimizer.param_groups) > 1):
+            return optimizer.descend(loss, share)
+    loss.backward()
+    optimizer.step()
+    return loss
 
 
 def predict(model: SplitClassifier, z: Tensor, seen: Collection[int]) -> Tensor:

@@ -5,6 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triphase.errors import InvalidValue
+from triphase.models.sync_statistics import normalize, statistics
+from triphase.processes import Processes
 
 
 class BatchRenorm2d(nn.BatchNorm2d):
@@ -39,6 +41,7 @@ class BatchRenorm2d(nn.BatchNorm2d):
         super().__init__(num_features, eps)
         if r_max < 1 or d_max < 0:
             raise InvalidValue(f"r_max must be at least 1 and d_max at least 0, got {r_max} and {d_max}.")
+        self.processes = Processes()
         del self.momentum
         for name, value in (("momentum", momentum), ("r_max", r_max), ("d_max", d_max)):
             self.register_buffer(name, torch.tensor(value))
@@ -48,6 +51,8 @@ class BatchRenorm2d(nn.BatchNorm2d):
         if not self.training:
             statistics = (self.running_mean, self.running_var)
             return F.batch_norm(input, *statistics, self.weight, self.bias, eps=self.eps)
+        if self.processes.size > 1:
+            return self._shared_forward(input)
         with torch.no_grad():
             r, d = self._correction(input)
         weight, bias = self.weight * r, self.weight * d + self.bias
@@ -56,13 +61,28 @@ class BatchRenorm2d(nn.BatchNorm2d):
     def _correction(self, input: Tensor) -> tuple[Tensor, Tensor]:
         """r and d for this batch, which then enters the running statistics."""
         var, mean = torch.var_mean(input, dim=(0, 2, 3), correction=0)
-        std = (self.running_var + self.eps).sqrt()
-        r = ((var + self.eps).sqrt() / std).clamp(1 / self.r_max, self.r_max)
-        d = ((mean - self.running_mean) / std).clamp(-self.d_max, self.d_max)
+        r, d = self._limited(mean, var)
         n = input.numel() // input.shape[1]
         self.running_mean.lerp_(mean, self.momentum)
         self.running_var.lerp_(var * (n / max(n - 1, 1)), self.momentum)  # unbiased, as in BatchNorm
         self.num_batches_tracked += 1
+        return r, d
+
+    def _shared_forward(self, input: Tensor) -> Tensor:
+        """The same for a minibatch of which several processes have a shard each."""
+        measured = statistics(input, self.running_mean, self.running_var, self.processes)
+        r, d = self._limited(measured.mean, measured.var)
+        self.running_mean.lerp_(measured.mean, self.momentum)
+        self.running_var.lerp_(measured.unbiased_var, self.momentum)
+        self.num_batches_tracked += measured.several
+        weight, bias = self.weight * r, self.weight * d + self.bias
+        return normalize(input, weight, bias, measured, self.eps, self.processes)
+
+    def _limited(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        """r and d within their limits."""
+        std = (self.running_var + self.eps).sqrt()
+        r = ((var + self.eps).sqrt() / std).clamp(1 / self.r_max, self.r_max)
+        d = ((mean - self.running_mean) / std).clamp(-self.d_max, self.d_max)
         return r, d
 
 

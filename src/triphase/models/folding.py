@@ -8,8 +8,9 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from triphase.models.batchrenorm import BatchRenorm2d
+from triphase.models.sync_batchnorm import SyncBatchNorm
 
-FOLDABLE = (nn.BatchNorm2d, BatchRenorm2d)  # the same in evaluation mode; other layers may not be
+FOLDABLE = (nn.BatchNorm2d, BatchRenorm2d, SyncBatchNorm)  # the same in evaluation mode; other layers may not be
 
 
 def folded(block: nn.Module) -> nn.Module:

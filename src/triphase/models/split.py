@@ -11,10 +11,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from triphase.context import Context
 from triphase.errors import InvalidValue, TriphaseWarning
+from triphase.processes import Processes
 
 Block = Literal["llf", "csf", "head"]
 Precision = Literal["float32", "bfloat16", "float16"]
 BLOCKS: tuple[Block, ...] = ("llf", "csf", "head")
+ALONE = Processes()
 
 
 class Normalize(nn.Module):
@@ -237,8 +239,12 @@ def drop_row(rows: Tensor, row: int) -> Tensor:
 
 @contextmanager
 def _running_statistics(module: nn.Module, only_if: bool) -> Iterator[None]:
-    """Let normalisation layers use their running statistics: one image has no statistics of its own."""
+    """Let normalisation layers use their running statistics: one image has no statistics of its own.
+
+    Layers that several processes share count the images of all of them, and do it by themselves.
+    """
     training = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.training] if only_if else []
+    training = [m for m in training if getattr(m, "processes", ALONE).size == 1]
     for layer in training:
         layer.eval()
     try:

@@ -20,7 +20,7 @@ from triphase.directory_lock import DirectoryLock
 from triphase.errors import Mismatch, TriphaseWarning
 
 THEN = ", then "  # between the devices of a run that went on on another one
-NOT_COMPARED = {"threads", "device"}  # of settings: looked at by themselves
+NOT_COMPARED = {"threads", "device", "processes"}  # of settings: may change, or are looked at by themselves
 CAUSES = ("benchmark", "learner", "order", "seed")  # named before other settings that differ because of them
 
 

@@ -35,8 +35,10 @@ class TestImages:
                 self._z = latents(self.model, self.images, context=self.context)
             self._key = key
         rows = (self.images.labels < n_classes).nonzero().view(-1)
-        predicted = [learner.logits(unpack(self._z[some])).argmax(1).cpu() for some in rows.split(BATCH)]
-        return torch.cat(predicted), self.images.labels[rows]
+        batches = list(zip(rows.split(BATCH), (predicted := torch.zeros_like(rows)).split(BATCH), strict=True))
+        for some, out in batches[self.context.processes.shard()]:  # each process has its share of them
+            out.copy_(learner.logits(unpack(self._z[some])).argmax(1))
+        return self.context.processes.sum_(predicted), self.images.labels[rows]
 
 
 def evaluate(learner: Learner, test: TestImages, stream: Stream, index: int, report: Report) -> Tensor:

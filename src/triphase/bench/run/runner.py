@@ -18,6 +18,7 @@ from torch import Tensor
 from triphase.bench.run.directory import RunDirectory
 from triphase.bench.run.evaluation import TestImages, check_test_images, evaluate
 from triphase.bench.run.results import Report
+from triphase.bench.run.several_processes import check_same_in_all, report_in_all, state_in_all
 from triphase.bench.run.timing import TrainingTimer
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream
@@ -54,18 +55,21 @@ def run(
     returns its report and leaves the learner unchanged. `settings` are recorded and must agree when a run is
     continued; `watch` gets progress as events. `before` is the report of the run that learned the first
     experience, if another one did: its time counts here, too. `device` is where the networks compute; a run that
-    was begun on another one goes on, with results that are close to what they would have been.
+    was begun on another one goes on, with results that are close to what they would have been. Where several
+    processes share the work (`Context.processes`), each of them calls this and gets the report; the first writes.
     """
-    rest = rest or first
+    rest, processes = rest or first, learner.context.processes
     if device is not None:
         move(learner, device)
     if min(rest.epochs, first.epochs if before is None else 1) < 1:
         raise InvalidValue("epochs must be at least 1, got 0: there is no other run that did the training.")
+    out = out if processes.is_first else None  # the others write nothing
     with locked(Path(out)) if out is not None else nullcontext() as lock:
         check_test_images(stream)
         directory, recipes = RunDirectory(out, lock), (first, rest)
         settings = _all_settings(settings or {}, learner, stream, recipes)
-        finished = directory.finished_report(settings)
+        check_same_in_all(settings | _versions(), processes)
+        finished = report_in_all(directory.finished_report(settings), processes)
         if finished is not None:
             return finished
         return _Run(learner, stream, recipes, directory, settings, before, watch, save_every).learn()
@@ -123,7 +127,7 @@ class _Run:
 
     def _resume(self) -> None:
         """Continue at the checkpoint, if there is one."""
-        state = self.directory.load_checkpoint(self.report.settings)
+        state = state_in_all(self.directory.load_checkpoint(self.report.settings), self.learner.context.processes)
         if state is None:
             self.directory.open_log(0)
             return
@@ -230,7 +234,7 @@ def _all_settings(
         "stream": stream.fingerprint,
         "threads": torch.get_num_threads(),
         "device": record_name(learner.model.device),
-    }
+    } | ({"processes": size} if (size := learner.context.processes.size) > 1 else {})
 
 
 def _memory_settings(learner: Learner) -> dict[str, Any] | None:
