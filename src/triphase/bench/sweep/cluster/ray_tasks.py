@@ -253,22 +253,32 @@ def _connect(address: str) -> tuple[Any, str]:
     """Ray, connected to a cluster, and the place at which it answers."""
     if find_spec("ray") is None:
         raise InvalidValue("--on ray needs Ray: pip install 'triphase[cluster]'.")
-    place = os.environ.get("RAY_ADDRESS", "auto") if address == "ray" else address
-    place = place.removeprefix("ray://")
-    if ":" in place and not _answers(place):  # Ray itself would try for minutes
+    if address == "ray":
+        address = os.environ.get("RAY_ADDRESS") or _address_here()
+    place = address.removeprefix("ray://")
+    if not _answers(place):  # Ray itself would try for minutes
         raise Unreachable(f"No Ray cluster answers at {place}; check the address, and that it runs: `ray status`.")
     import ray
 
     try:
-        where = address if address != "ray" else "auto"
-        ray.init(address=where, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:  # Ray raises ConnectionError, RuntimeError and ValueError
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (Exception, SystemExit) as error:  # ConnectionError, RuntimeError, ValueError, or an end of its own
         words = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+        raise Unreachable(f"The Ray cluster at {place} cannot be used ({words}).") from error
+    return ray, place
+
+
+def _address_here() -> str:
+    """The address of the cluster that was started on this computer last, whether or not it still runs."""
+    from ray._private.services import canonicalize_bootstrap_address_or_die
+
+    try:
+        return str(canonicalize_bootstrap_address_or_die("auto"))
+    except ConnectionError as error:
         raise Unreachable(
-            f"No Ray cluster can be reached ({words}); start one by `ray start --head`, or give its address: "
+            "No Ray cluster runs on this computer; start one by `ray start --head`, or give its address: "
             "--on ray://HOST:10001."
         ) from error
-    return ray, place if address != "ray" else str(ray.get_runtime_context().gcs_address)
 
 
 def _answers(place: str) -> bool:
