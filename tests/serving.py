@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 
 from triphase.server.options import ServeOptions
 from triphase.server.run import Address, prepare
+from triphase.server.workers import Workers
 
 TOKEN = "a-token-that-is-long-enough"
 SMALL = {"backbone": "small_cnn", "image_size": 8, "memory": 120}
@@ -76,8 +78,13 @@ def parse_events(text: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def serving(options: ServeOptions, address: Address | None = None, token: str | None = TOKEN) -> Iterator[Served]:
-    """A server that answers, until the block ends."""
-    ready = prepare(options, address or Address(port=0), token)
+    """A server that answers, until the block ends; it starts no process before one is needed."""
+    with patch.object(Workers, "warm_up", lambda workers: None):
+        yield from _serving(options, address or Address(port=0), token)
+
+
+def _serving(options: ServeOptions, address: Address, token: str | None) -> Iterator[Served]:
+    ready = prepare(options, address, token)
     thread = threading.Thread(target=ready.run)
     thread.start()
     try:

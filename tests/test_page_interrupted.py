@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
@@ -12,17 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from PIL import Image
 from playwright.sync_api import expect
 
 from browser import Visitor
-from lessons import World
+from lessons import World, paint
 from serving import TOKEN, serving
 from triphase.server.options import ServeOptions
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
-from generated_photos import draw  # noqa: E402
+LONG = {"backbone": "small_cnn", "image_size": 40, "memory": 400}
 
 
 def test_a_lesson_is_stopped_and_resumed(visitor: Visitor, world: World) -> None:
@@ -42,7 +38,7 @@ def test_a_lesson_is_stopped_and_resumed(visitor: Visitor, world: World) -> None
 def test_a_lesson_goes_on_after_the_server_was_killed(visitor: Visitor, tmp_path: Path) -> None:
     page, model = visitor.page, tmp_path / "model"
     with server_process(model) as (process, address):
-        begin_lesson(address.split("/?")[0] + "/api/v1/models/model", {"apple": 12, "brick": 12})
+        begin_lesson(address.split("/?")[0] + "/api/v1/models/model", tmp_path / "photos")
         visitor.open(address)
         expect(page.locator(".lesson-text")).to_contain_text("Phase")
         process.kill()
@@ -51,23 +47,19 @@ def test_a_lesson_goes_on_after_the_server_was_killed(visitor: Visitor, tmp_path
     with server_process(model) as (process, address):
         visitor.open(address)
         visitor.expect_learned()
-        expect(visitor.card("brick")).to_contain_text("12 taught")
+        expect(visitor.card("green")).to_contain_text("120 taught")
     visitor.errors = [error for error in visitor.errors if "Failed to load resource" not in error]
 
 
-def begin_lesson(model: str, counts: dict[str, int]) -> None:
-    """A lesson of generated photos, over HTTP."""
+def begin_lesson(model: str, photos: Path) -> None:
+    """A lesson that takes a few seconds, over HTTP."""
+    for colour in ("red", "green"):
+        paint(photos / colour, colour, range(120))
     with httpx.Client(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as client:
-        for name, n in counts.items():
-            files = [("files", (f"{number}.png", png(draw(name, number)))) for number in range(n)]
-            client.post(f"{model}/drafts/next/photos", files=files, data={"label": name}).raise_for_status()
-        client.post(f"{model}/lessons", json={"draft": "next"}).raise_for_status()
-
-
-def png(image: Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
+        for folder in photos.iterdir():
+            files = [("files", (file.name, file.read_bytes())) for file in folder.iterdir()]
+            client.post(f"{model}/drafts/next/photos", files=files, data={"label": folder.name}).raise_for_status()
+        client.post(f"{model}/lessons", json={"draft": "next", "options": LONG}).raise_for_status()
 
 
 @contextmanager

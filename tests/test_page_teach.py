@@ -22,11 +22,21 @@ PASTE = """(field, bytes) => {
 }"""
 
 
-def test_three_things_drawn_five_times_each_are_recognised(visitor: Visitor, tmp_path: Path) -> None:
+def test_three_things_drawn_five_times_each_are_recognised(
+    visitor: Visitor, lite0_model: Path, tmp_path: Path
+) -> None:
+    draw_teach_draw(visitor, shutil.copytree(lite0_model, tmp_path / "drawings"))
+
+
+@pytest.mark.slow
+def test_the_first_minute_makes_a_model_that_recognises_drawings(visitor: Visitor, tmp_path: Path) -> None:
+    draw_teach_draw(visitor, tmp_path / "drawings")
+
+
+def draw_teach_draw(visitor: Visitor, model: Path) -> None:
     page = visitor.page
-    with serving(ServeOptions(tmp_path / "drawings")) as served:
+    with serving(ServeOptions(model)) as served:
         visitor.open(served.page)
-        expect(page.get_by_role("heading", name="Your first minute")).to_be_visible()
         for kind in KINDS:
             page.get_by_label("What is it?").fill(kind)
             for number in range(5):
@@ -101,6 +111,7 @@ def test_models_are_made_and_chosen_on_the_page(visitor: Visitor, tmp_path: Path
             page.get_by_role("textbox", name="Name").fill(name)
             page.keyboard.press("Enter")
             expect(page.get_by_role("combobox", name="Model")).to_have_value(name)
+            expect(page.get_by_role("heading", name="Your first minute")).to_be_visible()
             page.get_by_role("combobox", name="Model").select_option("New model")
         visitor.button("Cancel").click()
         page.get_by_role("combobox", name="Model").select_option("birds")

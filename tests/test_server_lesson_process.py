@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from lessons import World
 from triphase.errors import Busy
 from triphase.server.lesson_process import patiently
+from triphase.server.workers import Workers
 
 REQUEST = {"work": "lesson", "settings": {}, "options": {}, "patience": 0, "parent": None, "thumbnails": True}
 REQUEST |= {"device": "cpu"}
@@ -34,15 +36,14 @@ def test_work_is_tried_again_while_somebody_else_is_at_work(monkeypatch: pytest.
         patiently(work, 0)
 
 
-def run(*requests: dict[str, Any]) -> list[dict[str, Any]]:
+def run(request: dict[str, Any]) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "triphase.server.lesson_process"]
-    lines = "".join(json.dumps(request) + "\n" for request in requests)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(lines)
+        process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         events: list[dict[str, Any]] = []
-        while requests and (line := process.stdout.readline()):
+        while line := process.stdout.readline():
             events.append(json.loads(line))
         process.stdin.close()
         assert process.wait(60) == 0
@@ -58,5 +59,16 @@ def test_it_reports_an_outcome_or_an_error(world: World) -> None:
     assert "no folder" in events[0]["sentence"]
 
 
-def test_without_a_request_it_ends(tmp_path: Path) -> None:
-    assert run() == []
+def test_a_process_that_was_started_beforehand_ends_if_nobody_needs_it() -> None:
+    async def scenario() -> None:
+        workers = Workers()
+        workers.warm_up()
+        workers.warm_up()
+        assert workers._spare is not None
+        spare = await workers._spare
+        workers._end_spare()
+        assert await spare.wait() == 0 and workers._spare is None
+        await workers.close()
+
+    with ThreadPoolExecutor(1) as pool:  # tests of the page leave an event loop running in this thread
+        pool.submit(asyncio.run, scenario()).result()

@@ -110,31 +110,11 @@ def children() -> list[int]:
     return found
 
 
-def wait_for_step(served: Served, number: int) -> None:
-    """Return when a lesson has begun to learn."""
-    with served.client.stream("GET", f"{served.model}/lessons/{number}/events", timeout=60) as events:
+def wait_for_step(served: Served, number: int, after: int = 0) -> None:
+    """Return when a lesson has learned something after an event."""
+    path, headers = f"{served.model}/lessons/{number}/events", {"Last-Event-ID": str(after)}
+    with served.client.stream("GET", path, headers=headers, timeout=60) as events:
         assert any(line == "event: step" for line in events.iter_lines())
-
-
-def test_a_lesson_is_stopped_and_goes_on_bit_for_bit(
-    long: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    with serving(ServeOptions(tmp_path / "m")) as served:
-        served.draft(long)
-        number = served.post("/lessons", {"draft": "next", "options": LONG}, 202)["id"]
-        assert "is running" in served.post("/lessons", {"draft": "next"}, 409)["detail"]
-        assert "is running" in served.client.delete(f"{served.model}/lessons/{number}").json()["detail"]
-        wait_for_step(served, number)
-        assert served.post(f"/lessons/{number}/stop")["state"] == "stopped"
-        assert served.get("")["lesson"] is None and served.get("")["version"] is None
-        assert "nothing to stop" in served.post(f"/lessons/{number}/stop", status=409)["detail"]
-        served.post(f"/lessons/{number}/resume")
-        assert served.finished(number)["state"] == "done"
-        states = [event["data"]["state"] for event in served.events(number) if event["event"] == "state"]
-        assert states == ["running", "stopped", "running", "done"]
-        assert "is done" in served.post(f"/lessons/{number}/resume", status=422)["detail"]
-    assert_same_state(tmp_path / "m", uninterrupted)
 
 
 def test_changes_are_refused_while_a_lesson_runs_and_answers_are_not(long: Path, world: World) -> None:
@@ -147,8 +127,10 @@ def test_changes_are_refused_while_a_lesson_runs_and_answers_are_not(long: Path,
             "/forget": {"label": "red"},
         }
         changes |= {"/move": {"photos": ["0" * 16], "label": "red"}, "/take-back": {"photos": ["0" * 16]}}
+        changes |= {"/lessons": {"draft": "next"}, "/consolidate": None}
         for path, body in changes.items():
             assert f"Lesson {number} of base is running" in served.post(path, body, 409)["detail"]
+        assert "is running" in served.client.delete(f"{served.model}/lessons/{number}").json()["detail"]
         assert served.upload("/unteach", [world.one / "red" / "1.png"], 409)["status"] == 409
         answers = served.upload("/predict", sorted((world.test / "blue").iterdir()))
         assert answers["version"] == 1 and len(answers["answers"]) == 5
@@ -171,7 +153,9 @@ def test_a_lesson_that_was_running_goes_on_after_the_server_ended(
     assert_same_state(model, uninterrupted)
 
 
-def test_a_lesson_survives_kill_9_of_the_server(long: Path, uninterrupted: Path, tmp_path: Path) -> None:
+def test_a_lesson_that_is_stopped_or_killed_with_the_server_goes_on_bit_for_bit(
+    long: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
     model, environment = tmp_path / "m", {**os.environ, "OMP_NUM_THREADS": "1"}
     (tmp_path / "token").write_text(TOKEN)
     command = [sys.executable, "-m", "triphase", "serve", str(model), "--port", "0", "--no-open"]
@@ -194,11 +178,20 @@ def test_a_lesson_survives_kill_9_of_the_server(long: Path, uninterrupted: Path,
         served.draft(long)
         number = served.post("/lessons", {"draft": "next", "options": LONG}, 202)["id"]
         wait_for_step(served, number)
+        assert served.post(f"/lessons/{number}/stop")["state"] == "stopped"
+        assert served.get("")["lesson"] is None and served.get("")["version"] is None
+        assert "nothing to stop" in served.post(f"/lessons/{number}/stop", status=409)["detail"]
+        stopped = len(served.events(number))
+        served.post(f"/lessons/{number}/resume")
+        wait_for_step(served, number, stopped)
         process.kill()
         process.wait()
     with server() as (process, served):
         lesson = served.finished(number)
         assert lesson["state"] == "done" and lesson["outcome"]["published"]
+        states = [event["data"]["state"] for event in served.events(number) if event["event"] == "state"]
+        assert states == ["running", "stopped", "running", "running", "done"]
+        assert "is done" in served.post(f"/lessons/{number}/resume", status=422)["detail"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) in (0, -signal.SIGTERM)
     assert_same_state(model, uninterrupted)
