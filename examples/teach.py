@@ -16,8 +16,8 @@ def make_photos(folder: Path, name: str, colour: str, n: int) -> None:
     """n pictures of a coloured disc or square, each somewhere else and of another size."""
     (folder / name).mkdir(parents=True)
     for k in range(n):
-        x, y, side = k * 17 % 40, k * 13 % 40, 20 + k * 5 % 20
-        image = Image.new("RGB", (80, 80), "white")
+        x, y, side = k * 7 % 16, k * 5 % 16, 8 + k * 5 % 8
+        image = Image.new("RGB", (32, 32), "white")
         draw = ImageDraw.Draw(image)
         shape = draw.ellipse if "disc" in name else draw.rectangle
         shape((x, y, x + side, y + side), fill=colour)

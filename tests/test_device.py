@@ -106,6 +106,7 @@ def test_no_tensors_of_two_devices_meet_while_a_learner_learns_and_is_evaluated(
         assert torch.equal(learned_scores(LEARNERS[name], FAKE), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "function", "removed", "name"),
     [

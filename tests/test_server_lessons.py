@@ -153,6 +153,7 @@ def test_a_lesson_that_was_running_goes_on_after_the_server_ended(
     assert_same_state(model, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_lesson_that_is_stopped_or_killed_with_the_server_goes_on_bit_for_bit(
     long: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
