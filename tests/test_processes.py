@@ -80,7 +80,8 @@ def kill_worker(agent: Popen[str], rank: int, run: Path, saves: int) -> None:
         time.sleep(0.01)
     workers = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
     os.kill(int(workers[rank]), signal.SIGKILL)
-    assert agent.wait(timeout=300) != 0
+    agent.communicate(timeout=300)
+    assert agent.returncode != 0
 
 
 @pytest.mark.slow
