@@ -118,6 +118,13 @@ def _tables(section: Section, finished: list[Finished]) -> list[str]:
     lines = [f"## {section.title}", "", "Accuracy, in brackets the paired difference to the default (of later"]
     lines += ["results: to the default of the first) with its 95 % interval over orders and classes.", ""]
     lines += _by_photos(by_row, lambda row, cells: _accuracy(row, cells, by_row))
+    if section.half == "all":
+        lines += [
+            "",
+            "The same of the classes of half A, which chose the defaults, and of half B, which did not.",
+            "",
+        ]
+        lines += _by_photos(by_row, lambda row, cells: _halves(cells))
     lines += ["", "Expected calibration error, 15 bins of equal width.", ""]
     lines += _by_photos(by_row, lambda row, cells: f"{fmean(one.result['ece'] for one in cells):.3f}")
     lines += [
@@ -181,6 +188,17 @@ def _accuracy(row: Row, cells: list[Finished], by_row: dict[Row, list[Finished]]
     ]
     low, high = bootstrap_interval(rows)
     return f"{mean} ({100 * float(torch.cat(rows).mean()):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}])"
+
+
+def _halves(cells: list[Finished]) -> str:
+    """Accuracy on every other class, sorted by name, and on the others."""
+    means = []
+    for first in (0, 1):
+        parts = [
+            [one.result["by_class"][name] for name in sorted(one.result["by_class"])[first::2]] for one in cells
+        ]
+        means.append(f"{100 * fmean(fmean(part) for part in parts):.1f}")
+    return " / ".join(means)
 
 
 def _pairing(one: Finished) -> tuple[Any, ...]:
