@@ -20,8 +20,8 @@ RIVALS = {
     "logistic": "logistic regression on these features, standardised; penalty chosen on held-out training photos",
     "knn": "the five nearest neighbours by cosine, on the same features",
     "joint": "blocks 10 to 16 of Lite0 fine-tuned on all photos at once: 16 epochs, minibatches of 32, flips, "
-    "label smoothing 0.1, SGD with momentum 0.9, cosine; rate of .01, .03 or .1 chosen on held-out training photos, "
-    "or the one that the command gives",
+    "label smoothing 0.1, SGD with momentum 0.9, cosine; rate of .01, .03 or .1 chosen on held-out training photos "
+    "unless the command gives one",
     "lda_f": "lda of the last features alone",
     "logistic_f": "logistic of the last features alone",
     "knn_f": "knn of the last features alone",
