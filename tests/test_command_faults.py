@@ -66,6 +66,7 @@ def contents(model: Path) -> dict[int, Version]:
     return {number: v.model_copy(update={"created": ""}) for number, v in versions.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_is_killed_leaves_the_old_model_or_the_new_one(graves: Path, command: str) -> None:
     *killed, finished = graves_in(graves / command)

@@ -169,6 +169,7 @@ def test_killed_in_any_phase_it_ends_the_same(
     assert_same_end(out, reference)
 
 
+@pytest.mark.slow
 def test_killed_at_the_first_and_last_step_of_each_phase_it_ends_the_same(
     nursery: Nursery, reference: Path, tmp_path: Path
 ) -> None:
@@ -261,6 +262,7 @@ def test_killed_again_and_again_at_any_operation_it_ends_the_same(
     assert_same_end(out, reference)
 
 
+@pytest.mark.slow
 def test_the_installed_command_survives_kills(reference: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [COMMAND, *RUN, *EVERY_STEP, "--out", str(out)]
