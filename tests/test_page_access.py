@@ -24,7 +24,7 @@ def violations(visitor: Visitor) -> list[str]:
     """What is wrong with the page as it is, in light or dark."""
     found = []
     for scheme in get_args(Scheme):
-        visitor.page.emulate_media(color_scheme=scheme)
+        visitor.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         found += [f"{scheme}: {line}" for line in visitor.violations()]
     return found
 
