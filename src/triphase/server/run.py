@@ -109,7 +109,11 @@ def listen(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     for port in ports:
         try:
-            return socket.create_server((address.host, port), family=family, backlog=2048)
+            listening = socket.create_server((address.host, port), family=family, backlog=2048)
+            # inherited by connections: asyncio does it only for sockets that name their protocol, and then the end
+            # of an answer would wait 40 ms until the client has acknowledged its beginning
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return listening
         except (OSError, OverflowError) as error:
             reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             fault = BadData(f"Cannot listen on {address.host}:{port} ({reason}); give another --port or --host.")
