@@ -110,6 +110,16 @@ def test_latents_of_another_size_are_refused() -> None:
             split(torch.zeros(2, width))
 
 
+def test_a_map_is_changed_and_the_summaries_stay() -> None:
+    split = SplitLatent(2, 3, [4, 5])
+    z = torch.arange(54.0).view(2, 27)
+    assert torch.equal(split.with_map(z, lambda maps: maps), z)
+    changed = split.with_map(z, lambda maps: maps + 100)
+    assert torch.equal(split(changed), split(z) + 100)
+    for mine, theirs in zip(split.summaries(changed), split.summaries(z), strict=True):
+        assert torch.equal(mine, theirs)
+
+
 @torch.no_grad()
 def test_they_are_cached_packed_and_read_as_other_latents_are() -> None:
     model, x, context = with_summaries(LITE[0]), pixels(64), Context()

@@ -13,8 +13,10 @@ from triphase import (
     SLDA,
     SplitClassifier,
 )
-from triphase.data.feature_cache import latents, unpack
+from triphase.data.feature_cache import latents, pack, unpack
+from triphase.data.latent_crops import middle_crops
 from triphase.errors import CorruptState, InvalidValue
+from triphase.learners.slda import CROP_WEIGHT
 from triphase.models import linear_head
 from triphase.testing import REST, tiny_images, tiny_model, tiny_stream
 
@@ -61,3 +63,22 @@ def test_slda_says_nothing_before_it_has_learned_and_refuses_statistics_that_do_
 def test_a_shrinkage_outside_its_range_is_refused(shrinkage: float) -> None:
     with pytest.raises(InvalidValue, match=f"shrinkage must be above 0 and at most 1, got {shrinkage}"):
         SLDA(tiny_model(), shrinkage=shrinkage)
+
+
+def test_what_a_crop_changes_is_variance_within_classes_and_can_be_taken_out_again() -> None:
+    csf = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    learner = SLDA(SplitClassifier(nn.Identity(), csf, linear_head(2, 2)), shrinkage=0.2, crops=True)
+    z = torch.rand(8, 2, 14, 14, generator=torch.Generator().manual_seed(0))
+    z[:, 0, 4:10, 4:10] += 5  # the middle has more of the first feature
+    f, y = learner.features(z), torch.arange(8) % 2
+    learner.add(f, y)
+    before, counts, means = learner.products, learner.counts, learner.means
+    plain = learner.covariance()
+    learner.count_crops(pack(z), f)
+    change = (middle_crops(z).mean((2, 3)) - f).double()
+    torch.testing.assert_close(learner.products - before, CROP_WEIGHT * change.T @ change)
+    assert torch.equal(learner.counts, counts) and torch.equal(learner.means, means)
+    wider = learner.covariance().diagonal() / plain.diagonal()
+    assert wider[0] > 10 * wider[1], "the feature that a crop changes is trusted less"
+    learner.count_crops(pack(z), f, -1.0)
+    torch.testing.assert_close(learner.products, before)

@@ -76,7 +76,10 @@ def _unteach(model: Model, ids: Tensor, z: Callable[[Tensor], Tensor]) -> None:
     model.held_out -= set(ids.tolist())
     closed = model.learner.closed_form
     if closed is not None and bool(counted.any()):
-        closed.remove(model.closed_form_features(z(counted.nonzero().view(-1))), labels[counted])
+        taken = z(counted.nonzero().view(-1))
+        f = model.closed_form_features(taken)
+        closed.remove(f, labels[counted])
+        closed.count_crops(taken, f, -1.0)
     if model.memory is not None:
         model.memory.discard(ids)
     thinned = tuple(ood.without(m, labels) for m in model.calibration.moments)
@@ -128,10 +131,12 @@ def _reestimate_covariance(model: Model) -> None:
     assert closed is not None
     slots = memory.slots(TRAIN) if memory is not None else torch.empty(0, dtype=torch.long)
     y = torch.empty(0, dtype=torch.long) if memory is None else memory["y"][slots]
-    f = torch.empty(0, closed.n_features)
+    z, f = torch.empty(0), torch.empty(0, closed.n_features)
     if len(slots):
-        f = model.closed_form_features(model.latents_of(model.stored(slots)))
+        z = model.latents_of(model.stored(slots))
+        f = model.closed_form_features(z)
     closed.reestimate(f, y)
+    closed.count_crops(z, f, float(closed.counts.sum()) / max(len(f), 1))
     model.covariance_reestimated = True
     # moments and thresholds belong to the covariance of before
     model.calibration = replace(model.calibration, moments=(), thresholds=())

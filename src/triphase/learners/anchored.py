@@ -73,7 +73,10 @@ class Anchored:
         head = linear_head(max_width, model.n_classes).to(model.device)  # unused: SLDA scores features by itself
         self.frozen_model = SplitClassifier(model.llf, self.depths, head)  # its csf never learns after E_1
         set_trainable(self.frozen_model, llf=False, csf=False)
-        self.closed_form = SLDA(self.frozen_model, seed=seed, shrinkage=SHRINKAGE, context=self.context)
+        crops = adapted == "discriminant"
+        self.closed_form = SLDA(
+            self.frozen_model, seed=seed, shrinkage=SHRINKAGE, crops=crops, context=self.context
+        )
         self.quick_experience = 0  # index of the experience that the closed form has learned and TPC has not
         self.score_stds: tuple[float, float] | None = None  # of TPC's and the closed form's scores
         self.settings = {**self.tpc.settings, "learner": "anchored"}

@@ -86,6 +86,9 @@ class NCM:
         """Take features (n, D) of classes y out of the sums again."""
         self._count(f, y, -1.0)
 
+    def count_crops(self, z: Tensor, f: Tensor, weight: float = 1.0) -> None:
+        """Nothing to do: there is no covariance that could count them."""
+
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one."""
         self.model.drop_class(label)

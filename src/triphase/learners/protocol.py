@@ -95,6 +95,9 @@ class ClosedForm(Protocol):
     def remove(self, f: Tensor, y: Tensor) -> None:
         """Take features (n, D) of classes y out of the statistics again; tensors are replaced, never changed."""
 
+    def count_crops(self, z: Tensor, f: Tensor, weight: float = 1.0) -> None:
+        """Count what a crop changes in features f of packed latents z, if it does; weight -1 takes it out again."""
+
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one."""
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from triphase.context import Context
+from triphase.data.feature_cache import features, latents, pack, unpack
+from triphase.data.latent_crops import crop_latents, middle_crops
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
@@ -22,6 +24,7 @@ from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import (
     TrainingLoop,
     drop_label,
+    eval_mode,
     learner_state,
     load_learner_state,
     mask_unseen,
@@ -31,6 +34,9 @@ from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis, whiten
 from triphase.models import SplitClassifier, placed
 from triphase.models.inference import Ensemble, Member, Whitening
 from triphase.models.split import drop_row, pad_rows
+
+CROP_WEIGHT = 0.5  # of what a crop changes, beside the difference between photos
+CROPPED_AT_ONCE = 256  # latents
 
 
 class SLDA:
@@ -47,6 +53,7 @@ class SLDA:
         seed: int = 0,
         pretrained: bool = True,  # False: the network is trained on the first experience
         shrinkage: float = 0.2,
+        crops: bool = False,  # the covariance counts what a crop of the feature map changes
         context: Context | None = None,
     ) -> None:
         if not 0 < shrinkage <= 1:
@@ -54,7 +61,7 @@ class SLDA:
         self.context = Context() if context is None else context
         self.model, self.memory, self.seed, self.pretrained = placed(model, self.context), None, seed, pretrained
         self.feature_model = model  # its csf computes the features
-        self.shrinkage = shrinkage
+        self.shrinkage, self.crops = shrinkage, crops
         self.settings = {"learner": "slda", "seed": seed, "pretrained": pretrained, "shrinkage": shrinkage}
         self.known: set[int] = set()
         self.loop = TrainingLoop(context=self.context)
@@ -91,7 +98,10 @@ class SLDA:
         train = not self.known and not self.pretrained
         freeze_backbone(self.model, self.loop, experience, recipe, tick, train=train, seed=self.seed)
         images = experience.training
-        self.add(extract_features(self.feature_model, images, self.context), images.labels)
+        f = extract_features(self.feature_model, images, self.context)
+        self.add(f, images.labels)
+        if self.crops:
+            self.count_crops(latents(self.model, images, context=self.context), f)
         self.model.grow(len(self.counts))
         self.known |= set(experience.classes)
         self.loop.finish()
@@ -103,6 +113,22 @@ class SLDA:
     def remove(self, f: Tensor, y: Tensor) -> None:
         """Take features (n, D) of classes y out of the sums again."""
         self._count(f, y, -1.0)
+
+    def count_crops(self, z: Tensor, f: Tensor, weight: float = 1.0) -> None:
+        """Count what a crop changes in the features f of packed latents z, as variance within classes.
+
+        Photos of a class are few, and another frame of the same thing is no other class. A negative weight takes
+        it out again; without `crops` nothing is counted.
+        """
+        for rows in torch.arange(len(z) if self.crops else 0).split(CROPPED_AT_ONCE):
+            whole = unpack(z[rows].float())
+            cropped = crop_latents(self.feature_model.csf, whole, middle_crops)
+            if cropped is not whole:
+                with eval_mode(self.feature_model):
+                    found = features(self.feature_model, pack(cropped).unsqueeze(1), self.context)[:, 0]
+                change = found.double() - f[rows].double()
+                self.products = torch.addmm(self.products, change.T, change, alpha=weight * CROP_WEIGHT)
+        self._changed()
 
     def drop_class(self, label: int) -> None:
         """Forget a class; later labels move down by one. Its images stay in the covariance until `reestimate`."""

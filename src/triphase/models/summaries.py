@@ -4,7 +4,7 @@ What a frozen network computes before the cut is lost in the latents. The mean o
 be stored with them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -53,6 +53,11 @@ class SplitLatent(nn.Module):
         """(n, channels, side, side), as it lies in z."""
         feature_map: Tensor = self._parts(z)[0].unflatten(1, (self.side, self.side, self.channels))
         return feature_map.permute(0, 3, 1, 2)
+
+    def with_map(self, z: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """The latents with a changed feature map of the same shape."""
+        changed = change(self(z)).permute(0, 2, 3, 1).flatten(1)
+        return torch.cat([changed, *self.summaries(z)], 1)
 
     def summaries(self, z: Tensor) -> list[Tensor]:
         """The mean of each earlier feature map, (n, width)."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from triphase.errors import Mismatch
 
-FORMAT = 6  # of a model directory
+FORMAT = 7  # of a model directory
 
 
 def sha256(value: Any) -> str:

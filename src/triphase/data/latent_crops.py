@@ -1,0 +1,59 @@
+"""Crops of feature maps: what another frame would change, for stored latents whose pixels are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from triphase.models import DepthFeatures
+from triphase.models.summaries import SplitLatent
+
+MIN_HEIGHT, MIN_WIDTH = 0.64, 0.57  # of the map, of random crops
+MAX_DIFFERENCE = 2  # between height and width, in places
+MARGIN = 1 / 7  # of the map, that the crop of its middle leaves out on each side
+
+
+def crop_latents(csf: nn.Module, z: Tensor, crop: Callable[[Tensor], Tensor]) -> Tensor:
+    """Latents with crops of their feature maps; z itself where there are no maps."""
+    layers = csf.csf if isinstance(csf, DepthFeatures) else csf
+    first = next(layers.children(), None)
+    if isinstance(first, SplitLatent):
+        return first.with_map(z, crop)
+    return crop(z) if z.dim() == 4 else z
+
+
+def random_crops(maps: Tensor, random: Generator) -> Tensor:
+    """(n, channels, height, width): of each map a random window of whole places, scaled to the size of the map.
+
+    >>> random_crops(torch.arange(9.0).view(1, 1, 3, 3), torch.Generator().manual_seed(0)).shape
+    torch.Size([1, 1, 3, 3])
+    """
+    n, (rows, columns) = len(maps), maps.shape[2:]
+    height = _whole(round(MIN_HEIGHT * rows), torch.full((n,), rows), random)
+    width = height * columns / rows + _whole(-MAX_DIFFERENCE, torch.full((n,), MAX_DIFFERENCE), random)
+    width = width.round().clamp(round(MIN_WIDTH * columns), columns)
+    top, left = _whole(0, rows - height, random), _whole(0, columns - width, random)
+    windows = torch.zeros(n, 2, 3)  # from coordinates in the crop, -1 to 1, to those in the map
+    windows[:, 0, 0], windows[:, 0, 2] = width / columns, (2 * left + width) / columns - 1
+    windows[:, 1, 1], windows[:, 1, 2] = height / rows, (2 * top + height) / rows - 1
+    places = F.affine_grid(windows.to(maps), list(maps.shape), align_corners=False)
+    crops = F.grid_sample(maps, places, padding_mode="border", align_corners=False)
+    return crops.contiguous(memory_format=torch.channels_last)
+
+
+def middle_crops(maps: Tensor) -> Tensor:
+    """(n, channels, height, width): the middle of each map, scaled to the size of the map.
+
+    >>> middle_crops(torch.arange(7.0).expand(1, 1, 7, 7))[0, 0, 0].tolist()[2:5]
+    [2.2857141494750977, 3.0, 3.7142856121063232]
+    """
+    rows, columns = (slice(margin := round(MARGIN * side), side - margin) for side in maps.shape[2:])
+    return F.interpolate(maps[:, :, rows, columns], list(maps.shape[2:]), mode="bilinear", align_corners=False)
+
+
+def _whole(low: int, high: Tensor, random: Generator) -> Tensor:
+    """(n,): whole numbers between low and high, both included."""
+    return low + (torch.rand(len(high), generator=random) * (high - low + 1)).floor()

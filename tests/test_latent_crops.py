@@ -1,0 +1,59 @@
+"""Crops of feature maps are windows of them; random ones are the same when drawn again."""
+
+import pytest
+import torch
+from torch import nn
+
+from triphase.data.latent_crops import MIN_HEIGHT, MIN_WIDTH, crop_latents, middle_crops, random_crops
+from triphase.models import DepthFeatures
+from triphase.models.summaries import SplitLatent
+
+
+def draw(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def ramp(n: int, side: int = 14) -> torch.Tensor:
+    """Maps whose two channels are the row and the column of each place."""
+    rows = torch.arange(float(side))
+    return torch.stack([rows.view(-1, 1).expand(side, side), rows.expand(side, side)]).repeat(n, 1, 1, 1)
+
+
+@pytest.mark.parametrize("side", [7, 14])
+def test_a_random_crop_is_a_window_of_the_map_as_large_as_promised(side: int) -> None:
+    crops = random_crops(ramp(300, side), draw())
+    rows, columns = crops[:, 0, :, 0], crops[:, 1, 0]
+    torch.testing.assert_close(crops[:, 0], rows.unsqueeze(2).expand(-1, -1, side))
+    torch.testing.assert_close(crops[:, 1], columns.unsqueeze(1).expand(-1, side, -1))
+    for places, least in ((rows, MIN_HEIGHT), (columns, MIN_WIDTH)):
+        size = (places[:, side // 2 + 1] - places[:, side // 2]) * side  # of the window, away from its border
+        torch.testing.assert_close(size, size.round(), atol=1e-3, rtol=0)
+        assert set(size.round().int().tolist()) == set(range(round(least * side), side + 1))
+        assert float(places.min()) >= 0 and float(places.max()) <= side - 1
+
+
+def test_random_crops_are_drawn_from_the_generator_alone_and_leave_the_map() -> None:
+    maps = torch.randn(5, 3, 7, 7, generator=draw(1))
+    before = maps.clone()
+    first = random_crops(maps, draw())
+    assert torch.equal(first, random_crops(maps, draw())) and torch.equal(maps, before)
+    assert not torch.equal(first, random_crops(maps, draw(2)))
+
+
+def test_the_middle_of_a_map_is_what_its_border_is_left_out_of() -> None:
+    maps = torch.zeros(1, 1, 14, 14)
+    maps[:, :, 2:12, 2:12] = 1
+    torch.testing.assert_close(middle_crops(maps), torch.ones(1, 1, 14, 14))
+    torch.testing.assert_close(middle_crops(1 - maps), torch.zeros(1, 1, 14, 14))
+
+
+def test_latents_are_cropped_where_they_are_maps() -> None:
+    flat, maps = torch.randn(4, 9), torch.randn(4, 2, 7, 7)
+    assert crop_latents(nn.Sequential(nn.ReLU()), flat, middle_crops) is flat
+    torch.testing.assert_close(crop_latents(nn.Sequential(nn.ReLU()), maps, middle_crops), middle_crops(maps))
+    split = SplitLatent(2, 7, [5])
+    z = torch.cat([maps.permute(0, 2, 3, 1).flatten(1), torch.randn(4, 5)], 1)
+    for csf in (nn.Sequential(split), DepthFeatures(nn.Sequential(split), max_width=9)):
+        cropped = crop_latents(csf, z, middle_crops)
+        torch.testing.assert_close(split(cropped), middle_crops(maps))
+        assert torch.equal(split.summaries(cropped)[0], z[:, -5:])
