@@ -38,8 +38,10 @@ def test_the_closed_form_that_answers_is_that_of_all_photos(taught: Model, origi
     trained = taught.memory.slots() if taught.memory is not None else torch.empty(0)
     everything = torch.cat([taught.stored(trained), stored])
     labels = torch.cat([taught.memory["y"][trained], y]) if taught.memory is not None else y
-    fresh = SLDA(closed.feature_model, shrinkage=closed.shrinkage)
-    fresh.add(taught.closed_form_features(taught.latents_of(everything)), labels)
+    fresh = SLDA(closed.feature_model, shrinkage=closed.shrinkage, crops=closed.crops)
+    f = taught.closed_form_features(taught.latents_of(everything))
+    fresh.add(f, labels)
+    fresh.count_crops(taught.latents_of(taught.stored(trained)), f[: len(trained)])
     fresh.known = set(closed.known)
     expected = fresh.inference()(z)[0]
     answered, measured = last(answering(taught))(z)[0], last(taught.inference())(z)[0]

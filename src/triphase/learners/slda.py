@@ -120,7 +120,7 @@ class SLDA:
         Photos of a class are few, and another frame of the same thing is no other class. A negative weight takes
         it out again; without `crops` nothing is counted.
         """
-        for rows in torch.arange(len(z) if self.crops else 0).split(CROPPED_AT_ONCE):
+        for rows in torch.arange(len(z)).split(CROPPED_AT_ONCE) if self.crops and len(z) else ():
             whole = unpack(z[rows].float())
             cropped = crop_latents(self.feature_model.csf, whole, middle_crops)
             if cropped is not whole:
