@@ -154,8 +154,9 @@ class TPC:
                 batches.update_memory()  # class-balanced reservoir sampling
             if loop.begin("III") and epochs_3:
                 optimizer = loop.optimizer(model, recipe)
-                for mb in batches.balanced(loop.steps(epochs_3, batches.n_balanced)):
-                    logits = model.tail(mb.z)
+                depth_3, tail_3 = self._tail(True)
+                for mb in batches.balanced(loop.steps(epochs_3, batches.n_balanced), depth_3):
+                    logits = tail_3(mb.z)
                     ce = F.cross_entropy(logits, mb.y)
                     loss = step_2(optimizer, ce, mb, logits)
                     tick(loop.step_done(loss, ce, mb.share, logits=logits.detach(), y=mb.y))
@@ -235,7 +236,11 @@ class TPC:
 
     def _tail(self, csf_learns: bool) -> tuple[Depth, Callable[[Tensor], Tensor]]:
         """How deep minibatches are computed beforehand, and what is left: a linear problem where csf is frozen."""
-        return ("llf", self.model.tail) if csf_learns else ("csf", self.model.head)
+        if not csf_learns:
+            return "csf", self.model.head
+        if self.model.resting is not None and not self.distill:  # a teacher reads latents
+            return "resting", self.model.tail_after_rest
+        return "llf", self.model.tail
 
     def _sgd_step(self, seen: frozenset[int], novel: frozenset[int] | None = None) -> SGDStep:
         """An SGD step on L = L_CE + w_bc L_BC (Eq. 11), or with distillation; in Phase I only `novel` rows move."""
