@@ -62,12 +62,15 @@ class Anchored:
         s: float = 0.05,
         w_bc: float = 5.0,
         adapted: Literal["head", "discriminant"] = "head",  # what reads TPC's csf
+        unlabelled: Literal["ignore", "pseudo"] = "ignore",  # what TPC does with unlabelled images
+        confidence: float = 0.95,
         context: Context | None = None,
     ) -> None:
-        check_choices(Anchored, {"adapted": adapted})
+        check_choices(Anchored, {"adapted": adapted, "unlabelled": unlabelled})
         self.context = Context() if context is None else context
         self.model, self.memory, self.pretrained = placed(model, self.context), memory, pretrained
-        self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained, context=self.context)
+        options: dict[str, Any] = {"t": t, "s": s, "w_bc": w_bc, "unlabelled": unlabelled, "confidence": confidence}
+        self.tpc = TPC(model, memory, **options, seed=seed, pretrained=pretrained, context=self.context)
         max_width = 2 * model.n_features
         self.depths = DepthFeatures(copy.deepcopy(model.csf), max_width=max_width)
         head = linear_head(max_width, model.n_classes).to(model.device)  # unused: SLDA scores features by itself

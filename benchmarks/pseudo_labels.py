@@ -1,0 +1,117 @@
+"""Do images without labels help TPC? Pseudo-labels in Phase II against leaving these images out.
+
+    python benchmarks/pseudo_labels.py --data DIR --out runs/pseudo --choose    # the confidence: 8 minutes
+    python benchmarks/pseudo_labels.py --data DIR --out runs/pseudo             # the comparison: 30 minutes
+
+CIFAR-100 with the pre-trained EfficientNet-Lite0 at 96 px, 10 classes and then 5 at a time, 100 images a class of
+which a part is labelled, memory of 500, 4 epochs, rate .03. The confidence is chosen on classes 0 to 49, order 0, a
+quarter labelled, by AMCA; the comparison is over classes 50 to 99, orders 0 to 2. Finished runs are not run again,
+and an interrupted one goes on. Prints a table of paired differences, in points, with 95 % intervals by Student's t.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from triphase import TPC
+from triphase.bench.benchmarks import find
+from triphase.bench.report.intervals import t_interval
+from triphase.bench.run.benchmark_stream import make_stream
+from triphase.bench.run.options import RunOptions
+from triphase.bench.run.results import Report
+from triphase.bench.run.setup import prepare
+from triphase.context import Context
+
+STREAM, SHARES, ORDERS = find("cifar100:9/10-5"), (0.1, 0.25, 0.5), (0, 1, 2)
+CONFIDENCES = (0.8, 0.95, 0.99)
+BASE = RunOptions(learner="tpc", per_class=100, memory=500, epochs=4, lr=0.03)
+
+
+def run(options: RunOptions, out: Path, data: Path) -> Report:
+    """One run; beside it, how many pseudo-labels each experience had and how many were right."""
+    setup = prepare(STREAM, options, data, Context(latents_folder=out / "latents"))
+    own = "".join(f"-{name}={value}" for name, value in options.own.items())
+    place = out / f"classes{options.classes}-labelled{options.labelled}-order{options.order}{own}"
+    truth: dict[int, int] = {}
+    for experience in make_stream(STREAM, replace(options, labelled=None), data).experiences:
+        truth |= dict(zip(experience.images.ids.tolist(), experience.images.labels.tolist(), strict=True))
+    counted: dict[int, dict[str, int]] = {}
+
+    def watch(event: dict[str, Any]) -> None:
+        learner = setup.learner
+        assert isinstance(learner, TPC)
+        if event["event"] == "epoch" and event["phase"] == "II" and learner.pseudo_labels is not None:
+            images, guessed = setup.stream.experiences[event["experience"] - 1].unlabelled, learner.pseudo_labels
+            true = torch.tensor([truth[id_] for id_ in images.ids.tolist()])
+            used, right = int((guessed >= 0).sum()), int((guessed == true).sum())
+            counted[event["experience"]] = {"unlabelled": len(images), "used": used, "right": right}
+            (place / "pseudo_labels.json").write_text(json.dumps(counted))
+
+    return setup.run(place, watch=watch, save_every=30.0)
+
+
+def quality(out: Path, pattern: str) -> str:
+    """The share of unlabelled images that got a pseudo-label, and of pseudo-labels that were right."""
+    rows = [row for path in out.glob(pattern) for row in json.loads(path.read_text()).values()]
+    unlabelled, used, right = (sum(row[name] for row in rows) for name in ("unlabelled", "used", "right"))
+    return f"{100 * used / max(1, unlabelled):.0f} % used, {100 * right / max(1, used):.0f} % right"
+
+
+def choose(out: Path, data: Path) -> None:
+    """Try each confidence where nothing is compared."""
+    base = replace(BASE, classes="0-49", labelled=0.25)
+    report = run(base, out, data)
+    print(f"left out: AMCA {100 * report.amca:.2f}, final {100 * report.final_accuracy:.2f}", flush=True)
+    for confidence in CONFIDENCES:
+        own = (("unlabelled", "pseudo"), ("confidence", confidence))
+        report = run(replace(base, learner_options=own), out, data)
+        said = quality(out, f"classes0-49-*confidence={confidence}/pseudo_labels.json")
+        accuracy = f"AMCA {100 * report.amca:.2f}, final {100 * report.final_accuracy:.2f}"
+        print(f"confidence {confidence}: {accuracy}, {said}", flush=True)
+
+
+def compare(out: Path, data: Path) -> None:
+    """Run what is left, order by order, then print the table."""
+    found: dict[tuple[float, str, int], Report] = {}
+    for order in ORDERS:
+        for share in SHARES:
+            base = replace(BASE, classes="50-99", labelled=share, order=order)
+            for arm, own in (("ignore", ()), ("pseudo", (("unlabelled", "pseudo"),))):
+                found[share, arm, order] = run(replace(base, learner_options=own), out, data)
+    print("| labelled | | left out | pseudo-labels | difference | 95 % over orders | pseudo-labels |")
+    print("|---|---|---|---|---|---|---|")
+    for share in SHARES:
+        said = quality(out, f"classes50-99-labelled{share}-*/pseudo_labels.json")
+        for measure, name in (("amca", "AMCA"), ("final_accuracy", "final")):
+            left_out, used = (
+                [100 * getattr(found[share, arm, order], measure) for order in ORDERS]
+                for arm in ("ignore", "pseudo")
+            )
+            differences = torch.tensor(used) - torch.tensor(left_out)
+            low, high = t_interval(differences) or (0.0, 0.0)
+            means = f"{fmean(left_out):.2f} | {fmean(used):.2f} | {float(differences.mean()):+.2f}"
+            print(f"| {share:.0%} | {name} | {means} | {low:+.2f} to {high:+.2f} | {said} |")
+    seconds = sum(report.train_seconds for report in found.values())
+    print(f"\n{len(found)} runs, {seconds:.0f} s of training")
+
+
+def main() -> None:
+    """Choose, or compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="directory that holds cifar-100-binary/")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--choose", action="store_true", help="choose the confidence on other classes")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    (choose if arguments.choose else compare)(arguments.out, arguments.data)
+
+
+if __name__ == "__main__":
+    main()
