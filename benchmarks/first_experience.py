@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Setting:
     options: dict[str, Any] = field(default_factory=dict)
     recipe: dict[str, Any] = field(default_factory=dict)
     memory: bool = True
+    seed: int = 0
 
 
 SETTINGS = (
@@ -56,8 +57,11 @@ SETTINGS = (
     Setting("TPC, mean of Eq. 10 over 100 classes", options={"bc_scope": "all"}),
     Setting("TPC, rate 0.3 below the head", recipe={"csf_lr": 0.3}),
     Setting("TPC, rate 0.03", recipe={"lr": 0.03}),
-    Setting("TPC, s = 0.2 and no Phase III", options={"s": 0.2, "share_3": 0.0}),
+    Setting("TPC, eps = 0.1", options={"eps": 0.1}),
+    Setting("TPC, eps = 1e-2, mean over 100 classes", options={"eps": 1e-2, "bc_scope": "all"}),
 )
+REPEATED = ("plain cross-entropy", "TPC", "TPC, eps = 1e-2", "TPC, mean of Eq. 10 over 100 classes")
+SEEDS = [replace(s, name=f"{s.name}, seed {i}", seed=i) for i in (1, 2) for s in SETTINGS if s.name in REPEATED]
 
 
 def measure(model: SplitClassifier, test: Images) -> dict[str, float]:
@@ -77,9 +81,9 @@ def measure(model: SplitClassifier, test: Images) -> dict[str, float]:
 
 def train(setting: Setting, experience: Experience, test: Images) -> dict[str, Any]:
     """Learn the experience; what was measured after each epoch."""
-    model = build("resnet32", 100, image_size=SIZE, channels=3, seed=0)
-    memory = Memory(2000 * N_CLASSES // 50, seed=0) if setting.memory else None
-    learner = setting.learner(model, memory, pretrained=False, **setting.options)
+    model = build("resnet32", 100, image_size=SIZE, channels=3, seed=setting.seed)
+    memory = Memory(2000 * N_CLASSES // 50, seed=setting.seed) if setting.memory else None
+    learner = setting.learner(model, memory, pretrained=False, seed=setting.seed, **setting.options)
     recipe = {"epochs": EPOCHS, "lr": 0.1, "n_mbe": 128, "weight_decay": 2e-4, "augment": "crop+flip"}
     epochs: list[dict[str, Any]] = []
 
@@ -106,7 +110,7 @@ def main() -> None:
     chosen = [select_classes(images, order[:N_CLASSES]) for images in (train_images, test)]
     source = class_incremental(subsample(chosen[0], PER_CLASS), chosen[1], names, first=N_CLASSES, then=1)
     done = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
-    for setting in SETTINGS:
+    for setting in (*SETTINGS, *SEEDS):
         if setting.name not in [result["name"] for result in done]:
             done.append(train(setting, source.experiences[0], source.test))
             with arguments.out.open("a") as file:

@@ -123,10 +123,10 @@ def experiences(hidden: bool = False) -> list[Experience]:
     With `hidden`, some of them have no label.
     """
     images = tiny_images(per_class=12)
-    if hidden:
-        images.labels[torch.arange(len(images)) % 5 == 3] = UNLABELLED
     rows = [torch.isin(images.labels, torch.tensor(classes)).nonzero().view(-1) for classes in ([0, 1], [1, 2, 3])]
     parts = [rows[0][:13], rows[1][8:], rows[0][20:21]]
+    if hidden:
+        images.labels[torch.cat([part[1::3] for part in parts])] = UNLABELLED
     return [Experience(i, images.select(part)) for i, part in enumerate(parts, start=1)]
 
 

@@ -42,6 +42,10 @@ def teach(
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Then train anew on all that is stored, as `consolidate` does.")
     ] = False,
+    unlabelled: Annotated[
+        Literal["ignore", "pseudo"],
+        typer.Option(help="Photos in PHOTOS/_unlabelled: ignore them, or learn from those whose class is clear."),
+    ] = "ignore",
     skip_bad: SkipBad = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be learned; write nothing.")] = False,
     keep: Annotated[int, typer.Option(min=1, help="Versions to keep for undo.")] = KEEP,
@@ -93,7 +97,7 @@ def teach(
         "weights": None if weights is None else str(weights),
     }
     given = {name: value for name, value in given.items() if value is not None}
-    settings = LessonSettings(max_drop, force, quick, skip_bad, keep)
+    settings = LessonSettings(max_drop, force, quick, skip_bad, keep, unlabelled)
     restore_threads(model)
     where = open_device(device)
     context = Context(engine="auto", device=where)
@@ -140,6 +144,8 @@ def _print_plan(found: Plan) -> None:
     known, moved = found.n_known_already, found.n_corrected
     what = "Nothing to learn" if not found.counts else f"{count(len(found.photos), 'photo')} would be learned"
     say(f"{what}; {_left_out(known, moved)}. Nothing was written.")
+    if n := len(found.unlabelled.images):
+        say(f"{count(n, 'photo')} without a class would be looked at, and learned where it is clear.")
     print_skipped(found.photos.skipped)
     for note in found.photos.remarks:
         say(note)

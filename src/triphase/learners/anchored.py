@@ -92,6 +92,20 @@ class Anchored:
         """The classes seen so far."""
         return self.closed_form.known if self.quick_experience else self.tpc.known
 
+    @property
+    def unlabelled(self) -> Literal["ignore", "pseudo"]:
+        """What TPC does with unlabelled images; the closed form never counts them."""
+        return self.tpc.unlabelled
+
+    @unlabelled.setter
+    def unlabelled(self, use: Literal["ignore", "pseudo"]) -> None:
+        self.tpc.unlabelled = use
+
+    @property
+    def n_pseudo_labelled(self) -> int:
+        """How many unlabelled images of the last experience TPC was sure of."""
+        return self.tpc.n_pseudo_labelled
+
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """TPC's three phases, then one pass for the closed form."""
         if not self.known and not self.pretrained:

@@ -102,7 +102,7 @@ class TPC:
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
         self.share_1, self.share_3, self.empty_phase1 = share_1, share_3, empty_phase1
         self.pretrained, self.predict_over, self.distill = pretrained, predict_over, distill
-        self.unlabelled, self.confidence = unlabelled, confidence
+        self.unlabelled, self.confidence, self.n_pseudo_labelled = unlabelled, confidence, 0
         unused = ("unlabelled", "confidence") if unlabelled == "ignore" else ()
         self.settings = {"learner": "tpc", **{k: v for k, v in settings.items() if k not in unused}}
         self.known: set[int] = set()
@@ -171,6 +171,7 @@ class TPC:
 
         if self.bc not in ("loss_only", "none"):
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)
+        self.n_pseudo_labelled = 0 if self.pseudo_labels is None else int((self.pseudo_labels >= 0).sum())
         self.known, self.teacher, self.pseudo_labels = set(seen), None, None
         set_trainable(model, llf=False, csf=csf_learns)
         loop.finish()
@@ -293,8 +294,5 @@ class TPC:
                 stacklevel=4,
             )
         if self.memory is None and not self.pretrained:
-            warnings.warn(
-                "Neither pre-training nor replay: the paper does not recommend TPC for this case.",
-                TriphaseWarning,
-                stacklevel=4,
-            )
+            sentence = "Neither pre-training nor replay: the paper does not recommend TPC for this case."
+            warnings.warn(sentence, TriphaseWarning, stacklevel=4)
