@@ -27,6 +27,7 @@ from triphase.data.recipe import Recipe
 from triphase.device import explain_out_of_memory
 from triphase.errors import CannotWrite, InvalidValue
 from triphase.learners.protocol import Consolidates
+from triphase.models.split import Precision
 
 EPOCHS = 8  # without a limit of minutes
 MAX_EPOCHS = 32  # however many minutes there are
@@ -85,6 +86,7 @@ def consolidate(
     keep: int = KEEP,
     watch: Watch = lambda event: None,
     device: str | torch.device | None = None,
+    precision: Precision = "float32",
 ) -> Consolidation:
     """Train csf anew on what is stored, for about so many minutes, and publish it if it is better.
 
@@ -97,6 +99,7 @@ def consolidate(
         learner, samples = _check(model)
         calibrate(model)
         before = judge(model)
+        model.network.accelerate(precision=precision)
         checkpoint = LessonCheckpoint(
             store, f"consolidate {minutes}".encode(), model, epochs=_epochs(model, samples, minutes)
         )

@@ -22,6 +22,7 @@ from triphase.data.streams import NO_IMAGES
 from triphase.errors import InvalidValue, Mismatch
 from triphase.learners.protocol import QuickLearner, UsesUnlabelled
 from triphase.models import backbone
+from triphase.models.split import Precision
 
 KEEP = 10  # versions
 
@@ -36,6 +37,7 @@ class LessonSettings:
     skip_bad: bool = False  # go on without photos that cannot be read
     keep: int = KEEP
     unlabelled: Unlabelled = "ignore"  # pseudo: learn from photos in _unlabelled as what the model takes them for
+    precision: Precision = "float32"  # of activations while it is learned; on the CPU, of csf alone
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_drop < 1:

@@ -57,6 +57,7 @@ def teach(
             model.learner.unlabelled = settings.unlabelled
         lesson = with_unlabelled(model, lesson, plan.unlabelled)
         recipe = recipe_of(model, lesson)
+        model.network.accelerate(precision=settings.precision)
         checkpoint = LessonCheckpoint(store, plan.content, model, quick_version=bool(plan.pending))
         resumed = checkpoint.resume(notes, watch)
         seen_by_quick = resumed or plan.pending == set(plan.photos.ids.tolist())

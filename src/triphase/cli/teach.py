@@ -17,7 +17,7 @@ from triphase.app.teach import dry_run as plan_lesson
 from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
 from triphase.cli.consolidate import consolidate_shown, print_consolidation, restore_threads
-from triphase.cli.device import Device, open_device
+from triphase.cli.device import Device, LessonPrecision, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, print_skipped, say
@@ -50,6 +50,7 @@ def teach(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be learned; write nothing.")] = False,
     keep: Annotated[int, typer.Option(min=1, help="Versions to keep for undo.")] = KEEP,
     device: Device = None,
+    precision: LessonPrecision = "float32",
     as_json: JSON = False,
     memory: Annotated[
         str | None,
@@ -97,7 +98,7 @@ def teach(
         "weights": None if weights is None else str(weights),
     }
     given = {name: value for name, value in given.items() if value is not None}
-    settings = LessonSettings(max_drop, force, quick, skip_bad, keep, unlabelled)
+    settings = LessonSettings(max_drop, force, quick, skip_bad, keep, unlabelled, precision)
     restore_threads(model)
     where = open_device(device)
     context = Context(engine="auto", device=where)
@@ -113,7 +114,9 @@ def teach(
         print_json({"model": str(model), **plan.to_json()}) if as_json else _print_plan(plan)
         return
     consolidation = (
-        consolidate_shown(model, quiet=as_json, device=where) if thorough and outcome.published else None
+        consolidate_shown(model, quiet=as_json, device=where, precision=precision)
+        if thorough and outcome.published
+        else None
     )
     if as_json:
         extra = {"consolidation": consolidation.to_json()} if consolidation else {}

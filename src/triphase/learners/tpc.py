@@ -144,7 +144,7 @@ class TPC:
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
         if loop.begin("II"):
             if pseudo and self.pseudo_labels is None:
-                self.pseudo_labels = pseudo_labels(batches, seen, self.confidence)
+                self.pseudo_labels = pseudo_labels(batches, seen, self.confidence, self.s)
             if self.pseudo_labels is not None:
                 batches = batches.with_pseudo_labels(self.pseudo_labels)
             set_trainable(model, llf=llf_learns, csf=csf_learns)
