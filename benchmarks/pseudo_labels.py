@@ -1,6 +1,6 @@
 """Do images without labels help TPC? Pseudo-labels in Phase II against leaving these images out.
 
-    python benchmarks/pseudo_labels.py --data DIR --out runs/pseudo --choose    # the confidence: 1 minute of one core
+    python benchmarks/pseudo_labels.py --data DIR --out runs/pseudo --choose    # the confidence: a minute
     python benchmarks/pseudo_labels.py --data DIR --out runs/pseudo             # the comparison: 4 minutes
 
 CIFAR-100 with the pre-trained EfficientNet-Lite0 at 64 px, 10 classes and then 5 at a time, 60 images a class of

@@ -19,7 +19,7 @@ from triphase.app.learning import calibrate
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.manage import changing, open_store
 from triphase.app.model import Model
-from triphase.app.plan import KEEP
+from triphase.app.plan import KEEP, LessonPrecision
 from triphase.app.publishing import version_state
 from triphase.app.scan import Watch
 from triphase.data.feature_cache import unpack
@@ -27,7 +27,6 @@ from triphase.data.recipe import Recipe
 from triphase.device import explain_out_of_memory
 from triphase.errors import CannotWrite, InvalidValue
 from triphase.learners.protocol import Consolidates
-from triphase.models.split import Precision
 
 EPOCHS = 8  # without a limit of minutes
 MAX_EPOCHS = 32  # however many minutes there are
@@ -86,7 +85,7 @@ def consolidate(
     keep: int = KEEP,
     watch: Watch = lambda event: None,
     device: str | torch.device | None = None,
-    precision: Precision = "float32",
+    precision: LessonPrecision = "float32",
 ) -> Consolidation:
     """Train csf anew on what is stored, for about so many minutes, and publish it if it is better.
 

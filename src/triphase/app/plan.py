@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -22,9 +22,9 @@ from triphase.data.streams import NO_IMAGES
 from triphase.errors import InvalidValue, Mismatch
 from triphase.learners.protocol import QuickLearner, UsesUnlabelled
 from triphase.models import backbone
-from triphase.models.split import Precision
 
 KEEP = 10  # versions
+LessonPrecision = Literal["float32", "bfloat16"]  # float16 would need a scale of the loss from lesson to lesson
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class LessonSettings:
     skip_bad: bool = False  # go on without photos that cannot be read
     keep: int = KEEP
     unlabelled: Unlabelled = "ignore"  # pseudo: learn from photos in _unlabelled as what the model takes them for
-    precision: Precision = "float32"  # of activations while it is learned; on the CPU, of csf alone
+    precision: LessonPrecision = "float32"  # of activations while it is learned; on the CPU, of csf alone
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_drop < 1:

@@ -11,13 +11,17 @@ import typer
 from triphase.app.consolidate import Consolidation
 from triphase.app.consolidate import consolidate as consolidate_model
 from triphase.app.lesson_checkpoint import LessonCheckpoint
+from triphase.app.plan import LessonPrecision
 from triphase.cli.arguments import JSON, ModelFolder
-from triphase.cli.device import Device, LessonPrecision, open_device
+from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, print_json, say
 from triphase.errors import Interrupted
-from triphase.models.split import Precision
+
+PrecisionOption = Annotated[
+    LessonPrecision, typer.Option("--precision", help="Of activations while it learns; bfloat16 is for GPUs.")
+]
 
 
 def consolidate(
@@ -26,7 +30,7 @@ def consolidate(
         float | None, typer.Option(help="About how long it may take; without, eight passes over what is stored.")
     ] = None,
     device: Device = None,
-    precision: LessonPrecision = "float32",
+    precision: PrecisionOption = "float32",
     as_json: JSON = False,
 ) -> None:
     """Learn overnight: train a model anew on everything that it stores.
@@ -43,7 +47,7 @@ def consolidate_shown(
     *,
     quiet: bool = False,
     device: torch.device,
-    precision: Precision = "float32",
+    precision: LessonPrecision = "float32",
 ) -> Consolidation:
     """Consolidate with progress on the terminal."""
     restore_threads(model)

@@ -1,4 +1,4 @@
-"""--device and --precision: where and how networks compute."""
+"""--device: where networks compute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 from triphase.device import choose, make_deterministic, record_name
 from triphase.errors import InvalidValue
-from triphase.models.split import Precision
 from triphase.processes import Processes
 
 Device = Annotated[
@@ -18,10 +17,6 @@ Device = Annotated[
     typer.Option(
         help="Where the network computes: auto, cpu, cuda, cuda:1 ..., mps.", show_default="auto", metavar="NAME"
     ),
-]
-LessonPrecision = Annotated[
-    Precision,
-    typer.Option("--precision", help="Of activations while it learns, for a GPU; on the CPU, of the last layers."),
 ]
 
 

@@ -16,8 +16,8 @@ from triphase.app.publishing import Outcome
 from triphase.app.teach import dry_run as plan_lesson
 from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
-from triphase.cli.consolidate import consolidate_shown, print_consolidation, restore_threads
-from triphase.cli.device import Device, LessonPrecision, open_device
+from triphase.cli.consolidate import PrecisionOption, consolidate_shown, print_consolidation, restore_threads
+from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, percent, print_json, print_skipped, say
@@ -50,7 +50,7 @@ def teach(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be learned; write nothing.")] = False,
     keep: Annotated[int, typer.Option(min=1, help="Versions to keep for undo.")] = KEEP,
     device: Device = None,
-    precision: LessonPrecision = "float32",
+    precision: PrecisionOption = "float32",
     as_json: JSON = False,
     memory: Annotated[
         str | None,
