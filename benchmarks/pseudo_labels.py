@@ -17,7 +17,6 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -32,6 +31,8 @@ from triphase.bench.run.setup import prepare
 from triphase.context import Context
 
 STREAM, SHARES, ORDERS = find("cifar100:5/10-5"), (0.1, 0.25, 0.5), (0, 1, 2)
+LONGER = "left out, 8 epochs"  # about as many steps of Phase II as with pseudo-labels
+ARMS = ("left out", "pseudo-labels", LONGER)
 CONFIDENCES = (0.8, 0.95, 0.99)
 BASE = RunOptions(learner="tpc", per_class=60, memory=300, epochs=4, lr=0.03, image_size=64, evaluate_every=2)
 
@@ -48,6 +49,7 @@ def run(options: RunOptions, out: Path, data: Path) -> Report:
     """One run; beside it, how many pseudo-labels each experience had and how many were right."""
     setup = prepare(STREAM, options, data, Context(latents_folder=out / "latents"))
     own = "".join(f"-{name}={value}" for name, value in options.own.items())
+    own += "" if options.epochs == BASE.epochs else f"-epochs{options.epochs}"
     place = out / f"classes{options.classes}-labelled{options.labelled}-order{options.order}{own}"
     truth = true_labels(replace(options, labelled=None, learner_options=()), data)
     counted: dict[int, dict[str, int]] = {}
@@ -87,27 +89,33 @@ def choose(out: Path, data: Path) -> None:
 
 def compare(out: Path, data: Path) -> None:
     """Run what is left, order by order, then print the table."""
-    found: dict[tuple[float, str, int], Report] = {}
-    for order in ORDERS:
-        for share in SHARES:
-            base = replace(BASE, classes="50-79", labelled=share, order=order)
-            for arm, own in (("ignore", ()), ("pseudo", (("unlabelled", "pseudo"),))):
-                found[share, arm, order] = run(replace(base, learner_options=own), out, data)
-    print("| labelled | | left out | pseudo-labels | difference | 95 % over orders | pseudo-labels |")
-    print("|---|---|---|---|---|---|---|")
+    found: dict[tuple[str, float, int], Report] = {}
+    for arm, order, share in [
+        (a, o, s) for arms in (ARMS[:2], ARMS[2:]) for o in ORDERS for s in SHARES for a in arms
+    ]:
+        own = (("unlabelled", "pseudo"),) if arm == "pseudo-labels" else ()
+        base = replace(BASE, classes="50-79", labelled=share, order=order, learner_options=own)
+        found[arm, share, order] = run(replace(base, epochs=8) if arm == LONGER else base, out, data)
+    print(f"| labelled | | {' | '.join(ARMS)} | pseudo-labels - left out | - {LONGER} | pseudo-labels |")
+    print("|---|---|---|---|---|---|---|---|")
     for share in SHARES:
         said = quality(out, f"classes50-79-labelled{share}-*/pseudo_labels.json")
         for measure, name in (("amca", "AMCA"), ("final_accuracy", "final")):
-            left_out, used = (
-                [100 * getattr(found[share, arm, order], measure) for order in ORDERS]
-                for arm in ("ignore", "pseudo")
-            )
-            differences = torch.tensor(used) - torch.tensor(left_out)
-            low, high = t_interval(differences) or (0.0, 0.0)
-            means = f"{fmean(left_out):.2f} | {fmean(used):.2f} | {float(differences.mean()):+.2f}"
-            print(f"| {share:.0%} | {name} | {means} | {low:+.2f} to {high:+.2f} | {said} |")
-    seconds = sum(report.train_seconds for report in found.values())
-    print(f"\n{len(found)} runs, {seconds:.0f} s of training")
+            values = [
+                torch.tensor([100 * getattr(found[arm, share, order], measure) for order in ORDERS]) for arm in ARMS
+            ]
+            means = " | ".join(f"{float(each.mean()):.2f}" for each in values)
+            gains = " | ".join(with_interval(values[1] - each) for each in (values[0], values[2]))
+            print(f"| {share:.0%} | {name} | {means} | {gains} | {said} |")
+    for arm in ARMS:
+        seconds = [report.train_seconds for (name, _, _), report in found.items() if name == arm]
+        print(f"{arm}: {sum(seconds):.0f} s of training in {len(seconds)} runs")
+
+
+def with_interval(differences: torch.Tensor) -> str:
+    """The mean difference and its 95 % interval over class orders."""
+    low, high = t_interval(differences) or (float("nan"), float("nan"))
+    return f"{float(differences.mean()):+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def main() -> None:

@@ -63,7 +63,7 @@ class Anchored:
         w_bc: float = 5.0,
         adapted: Literal["head", "discriminant"] = "head",  # what reads TPC's csf
         unlabelled: Literal["ignore", "pseudo"] = "ignore",  # what TPC does with unlabelled images
-        confidence: float = 0.95,
+        confidence: float = 0.8,
         context: Context | None = None,
     ) -> None:
         check_choices(Anchored, {"adapted": adapted, "unlabelled": unlabelled})

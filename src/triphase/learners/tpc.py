@@ -81,7 +81,7 @@ class TPC:
         predict_over: Literal["seen", "all"] = "seen",
         distill: float = 0.0,  # weight of naive distillation (a footnote of the paper's Sec. VI)
         unlabelled: Literal["ignore", "pseudo"] = "ignore",  # pseudo: they enter Phase II with pseudo-labels
-        confidence: float = 0.95,  # probability from which a pseudo-label is used
+        confidence: float = 0.8,  # probability from which a pseudo-label is used
         context: Context | None = None,
     ) -> None:
         settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory", "context")}
