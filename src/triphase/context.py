@@ -19,7 +19,7 @@ from triphase.device import choose
 from triphase.processes import Processes
 from triphase.stopwatch import Stopwatch
 
-MAX_PREPARED = 4  # blocks whose fastest form is kept
+MAX_PREPARED = 6  # blocks whose fastest form is kept
 
 
 class Context:

@@ -21,6 +21,7 @@ MAX_WEIGHED = 500  # exemplars to which the weight of the closed form is fitted,
 WEIGHT_FACTORS = tuple(2.0 ** (step / 2) for step in range(-4, 5))  # of the constant weight, that are compared
 WEIGHT_SPREAD = math.log(2) / 3  # standard deviation of the prior of the logarithm of the weight
 MAX_FACTOR = 1e3  # the temperature stays within this factor of the spread of the logits, either way
+N_BISECTIONS = 50  # which leave 1e-14 of the range of log(1/T); scipy would take longer to import
 # Share of known images that each threshold accepts, by the number of out-of-distribution scores: 95 % in all.
 ACCEPT = {1: (0.95,), 2: (0.96, 0.99)}
 
@@ -128,13 +129,16 @@ def fit_weight(adapted: Tensor, closed: Tensor, y: Tensor, constant: float) -> f
 
 
 def _root(increasing: Callable[[float], float]) -> float:
-    """Where a function of log(1/T) passes 0; the nearer end of the range if it does not."""
-    from scipy.optimize import brentq  # slow to import, and only a lesson fits anything
-
+    """Where a function of log(1/T) passes 0, by bisection; the nearer end of the range if it does not."""
     low, high = -math.log(MAX_FACTOR), math.log(MAX_FACTOR)
     if increasing(high) < 0:
         return high
-    return low if increasing(low) >= 0 else float(brentq(increasing, low, high, xtol=1e-13))
+    if increasing(low) >= 0:
+        return low
+    for _ in range(N_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if increasing(middle) < 0 else (low, middle)
+    return high
 
 
 def _relative_to_best(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

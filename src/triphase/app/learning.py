@@ -28,11 +28,11 @@ from triphase.learners.protocol import QuickLearner, Tick, WeighsMembers, ignore
 def recipe_for(n: int, n_memory: int) -> Recipe:
     """How a lesson of n photos is trained on beside n_memory samples to replay: by the amount of data alone.
 
-    Replay is as large as the memory asks for, up to once the lesson, and Phase III as long as the lesson: what a
-    lesson costs depends on the lesson. Few photos get more epochs, so that there are 6 to 12 steps. A model that
+    Replay is as large as the memory asks for, up to once the lesson, and Phase III half as long as the lesson: what
+    a lesson costs depends on the lesson. Few photos get more epochs, so that there are 6 to 12 steps. A model that
     has seen little altogether gets more of everything in small minibatches, which would harm one that has seen
     much. benchmarks/results/lesson_recipe.md has the measurements, at 96 px with four epochs, twice the replay and
-    four times the Phase III; at 224 px a step costs five times as much, half of them learn as much (Grocery Store,
+    eight times the Phase III; at 224 px a step costs five times as much, half of them learn as much (Grocery Store,
     half A: 87.7 % after 87.5), and `consolidate` has the time that a lesson has not.
     """
     little = n + min(4 * n, n_memory) < 256 and n_memory < 512
@@ -45,7 +45,7 @@ def recipe_for(n: int, n_memory: int) -> Recipe:
         csf_lr=0.03,
         n_mbe=n_mbe,
         n_mbr=n_mb - n_mbe,
-        balanced=max(n, 256),
+        balanced=max(n // 2, 256),
     )
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from triphase.context import Context
-from triphase.data.feature_cache import unpack
+from triphase.data.feature_cache import FrozenDepth, frozen_output, unpack
 from triphase.data.images import concatenate
 from triphase.data.memory import Memory, ReadColumns
 from triphase.data.prefetch import prefetch
@@ -26,9 +26,10 @@ from triphase.data.streams import Experience
 from triphase.data.training_latents import Stores, TrainingLatents
 from triphase.errors import InvalidValue
 from triphase.models import SplitClassifier
+from triphase.models.engine import engine_of
 from triphase.randomness import generator
 
-Depth = Literal["llf", "csf"]
+Depth = Literal["llf"] | FrozenDepth
 Position = tuple[int, int]  # epoch in the experience, step in the epoch
 
 
@@ -118,7 +119,8 @@ class Batches:
     def mixed(self, positions: Iterable[Position], depth: Depth = "llf") -> Iterator[Minibatch]:
         """Phases I and II: each image of the experience once per epoch, beside replayed samples.
 
-        With depth="csf" the minibatches carry the features of a frozen csf in place of z.
+        With depth="csf" the minibatches carry the features of a frozen csf in place of z, with depth="resting"
+        what its resting layers put out.
         """
 
         def draw(position: Position) -> Samples:
@@ -248,6 +250,8 @@ class Batches:
         )
         if depth == "llf":
             return self._latents.lookup(*wanted)
+        if depth == "resting" or engine_of(self.context, self.model.csf) != "torch":
+            return self._latents.lookup_frozen(*wanted, depth)
         replayed = self.n_mixed * self.recipe.n_mbr  # in an epoch
         if samples.n_all_replayed and 2 * replayed < len(self._old_slots):  # features of the whole memory: a waste
             with torch.no_grad():
@@ -264,7 +268,4 @@ class Batches:
         if samples.n_all_replayed and self.memory is not None and self.memory.store == "latent":
             parts.append(unpack(self._latents.upload(self.memory["z"][samples.slots]).float()))
         z = torch.cat(parts) if len(parts) > 1 else parts[0]
-        if depth == "llf":
-            return z
-        with torch.no_grad():
-            return self.model.features(z)
+        return z if depth == "llf" else frozen_output(self.model, z, depth, self.context)

@@ -15,7 +15,19 @@ from torch import Generator, Tensor
 
 from triphase.context import Context
 from triphase.data import augment
-from triphase.data.feature_cache import Read, encode, features, gather, latent_views, mirror_view, unpack
+from triphase.data.feature_cache import (
+    FrozenDepth,
+    Read,
+    encode,
+    features,
+    frozen_output,
+    gather,
+    latent_views,
+    mirror_view,
+    pack,
+    resting_outputs,
+    unpack,
+)
 from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
@@ -55,6 +67,7 @@ class TrainingLatents:
         self.keeps_crops = kept and n_views is None and recipe.views > 0
         self.n_views = (recipe.views if self.keeps_crops else n_views or 0) if kept else 0
         self._image_views: Tensor | None = None
+        self._image_resting: Tensor | None = None
         self._image_features: Tensor | None = None
         self._memory_features: Tensor | None = None
 
@@ -86,9 +99,26 @@ class TrainingLatents:
         if use.memory:
             store = self.memory_features() if through_csf else self.memory_views()
             parts.append((store, slots, views[n:] % store.shape[1]))
+        return self._gather(parts)
+
+    def lookup_frozen(self, rows: Tensor, slots: Tensor, views: Tensor, use: Stores, depth: FrozenDepth) -> Tensor:
+        """What frozen layers of csf make of the latents of a minibatch; kept for the images of the experience."""
+        n, parts = len(rows), []
+        if use.images:
+            store = self.image_features() if depth == "csf" else self.image_resting()
+            parts.append(self._gather([(store, rows, views[:n])]))
+        if use.memory:
+            store = self.memory_views()
+            z = self._gather([(store, slots, views[n:] % store.shape[1])])
+            parts.append(unpack(pack(frozen_output(self._model, z, depth, self._context))))
+        return torch.cat(parts)
+
+    def _gather(self, parts: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+        """One row of a store for each index and view, on the device: stores, indices and views."""
         with self._context.stopwatch.time("data"):
-            z = self.upload.empty((len(views), *parts[0][0].shape[2:]))
-            for (store, index, view), out in zip(parts, z.split([len(part[1]) for part in parts]), strict=True):
+            n = [len(index) for _, index, _ in parts]
+            z = self.upload.empty((sum(n), *parts[0][0].shape[2:]))
+            for (store, index, view), out in zip(parts, z.split(n), strict=True):
                 gather(store, index, view, out)
         return unpack(self.upload(z))
 
@@ -119,6 +149,12 @@ class TrainingLatents:
             z = self._encode(len(memory), self._memory_pixels, self.n_views, self._dtype, view)
             columns[name] = z
         return z
+
+    def image_resting(self) -> Tensor:
+        """(n_i, n_views, ...): what the resting layers of csf make of `image_views`, computed once."""
+        if self._image_resting is None:
+            self._image_resting = resting_outputs(self._model, self.image_views(), self._context)
+        return self._image_resting
 
     def image_features(self) -> Tensor:
         """(n_i, n_views, D): csf of `image_views`, computed once while csf is frozen."""

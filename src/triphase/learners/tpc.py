@@ -163,8 +163,9 @@ class TPC:
                 batches.update_memory()  # class-balanced reservoir sampling
             if loop.begin("III") and epochs_3:
                 optimizer = loop.optimizer(model, recipe)
-                for mb in batches.balanced(loop.steps(epochs_3, batches.n_balanced)):
-                    logits = model.tail(mb.z)
+                depth_3, tail_3 = self._tail(True)
+                for mb in batches.balanced(loop.steps(epochs_3, batches.n_balanced), depth_3):
+                    logits = tail_3(mb.z)
                     ce = F.cross_entropy(logits, mb.y)
                     loss = step_2(optimizer, ce, mb, logits)
                     tick(loop.step_done(loss, ce, mb.share, logits=logits.detach(), y=mb.y))
@@ -247,7 +248,11 @@ class TPC:
 
     def _tail(self, csf_learns: bool) -> tuple[Depth, Callable[[Tensor], Tensor]]:
         """How deep minibatches are computed beforehand, and what is left: a linear problem where csf is frozen."""
-        return ("llf", self.model.tail) if csf_learns else ("csf", self.model.head)
+        if not csf_learns:
+            return "csf", self.model.head
+        if self.model.resting is not None and not self.distill:  # a teacher reads latents
+            return "resting", self.model.tail_after_rest
+        return "llf", self.model.tail
 
     def _sgd_step(self, seen: frozenset[int], novel: frozenset[int] | None = None) -> SGDStep:
         """An SGD step on L = L_CE + w_bc L_BC (Eq. 11), or with distillation; in Phase I only `novel` rows move."""
@@ -257,8 +262,7 @@ class TPC:
         if self.bc in ("loss", "loss_only"):
             terms.append(lambda z, logits: self._bias_correction(seen, free))
         if self.teacher is not None and novel is None:
-            _, head = self.teacher
-            says = self.teacher if self.memory is not None else head  # without memory, mb.z are features
+            says = self.teacher if self.memory is not None else self.teacher[1]  # without memory, mb.z are features
             terms.append(distillation(says, self.known, self.distill))
 
         def step(optimizer: SGD, loss: Tensor, mb: Minibatch, logits: Tensor) -> Tensor:
@@ -287,12 +291,10 @@ class TPC:
         n_rows = len(seen) if self.bc_scope == "seen" else max(self.model.n_classes, max(seen) + 1)
         bound = stable_lr(n_rows, self.model.n_features, self.s, self._w_bc(n_rows), recipe.momentum)
         if self.bc in ("loss", "loss_only") and recipe.lr >= bound:
-            warnings.warn(
-                f"lr {recipe.lr:g} is above {bound:.3g}, where L_BC over {n_rows} classes makes training diverge; "
-                "lower lr or w_bc.",
-                TriphaseWarning,
-                stacklevel=4,
+            sentence = (
+                f"lr {recipe.lr:g} is above {bound:.3g}, where L_BC over {n_rows} classes makes training diverge"
             )
+            warnings.warn(f"{sentence}; lower lr or w_bc.", TriphaseWarning, stacklevel=4)
         if self.memory is None and not self.pretrained:
             sentence = "Neither pre-training nor replay: the paper does not recommend TPC for this case."
             warnings.warn(sentence, TriphaseWarning, stacklevel=4)

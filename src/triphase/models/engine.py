@@ -25,7 +25,7 @@ MIN_PARAMETERS = 100_000  # of a block that ONNX Runtime is worth starting for
 TOLERANCE = 1e-3  # largest difference to torch, relative to the standard deviation of what the block puts out
 N_PROBES = 4  # images by which a graph is compared with its block
 OPSET = 17
-MAX_KEPT = 6  # graphs, and sessions: each lesson makes one of its csf
+MAX_KEPT = 8  # graphs, and sessions: each lesson makes one of its csf
 Kept = TypeVar("Kept")
 
 
@@ -117,13 +117,13 @@ def _keep(kept: dict[bytes, Kept], key: bytes, value: Kept) -> None:
 
 
 def _prepare(block: nn.Module, x: Tensor, context: Context) -> nn.Module:
-    plain, device = folded(block), _device_of(block)
+    device = _device_of(block)
     if engine_of(context, block) == "torch":
-        return plain
+        return folded(block)
     source = _checksum(block)
     try:
         if source not in context.graphs:
-            _keep(context.graphs, source, _checked_graph(plain.cpu(), x.cpu()))
+            _keep(context.graphs, source, _checked_graph(folded(block).cpu(), x.cpu()))
         if source not in context.sessions:
             digest = torch.frombuffer(bytearray(source), dtype=torch.uint8)
             provider = provider_for(device) or CPU
@@ -136,7 +136,7 @@ def _prepare(block: nn.Module, x: Tensor, context: Context) -> nn.Module:
             TriphaseWarning,
             stacklevel=2,
         )
-        return plain.to(device)
+        return folded(block).to(device)
 
 
 def _checksum(block: nn.Module) -> bytes:

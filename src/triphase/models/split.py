@@ -1,7 +1,7 @@
 """f = head . csf . llf (Eq. 6 of the paper), with blocks that can be frozen for good."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, get_args
 
@@ -107,13 +107,27 @@ class SplitClassifier(nn.Module):
 
     def features(self, z: Tensor) -> Tensor:
         """csf(z), of shape (n, D)."""
-        with _running_statistics(self.csf, only_if=len(z) == 1), self._autocast():
-            f: Tensor = self.csf(z)
-        return f if self.precision == "float32" else f.float()
+        return self._through(self.csf, z)
 
     def tail(self, z: Tensor) -> Tensor:
         """head(csf(z)), the logits."""
         logits: Tensor = self.head(self.features(z))
+        return logits
+
+    @property
+    def resting(self) -> Resting | None:
+        """The layers of csf that rest now."""
+        return next((part for part in self.csf.children() if isinstance(part, Resting) and not part.awake), None)
+
+    def rest(self, z: Tensor, resting: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """What csf makes of z up to the end of its resting layers; `resting` may be another form of these."""
+        before, layers, _ = self._around_resting()
+        h = self._through(before, z)
+        return self._through(layers, h) if resting is None else resting(h)
+
+    def tail_after_rest(self, h: Tensor) -> Tensor:
+        """The logits: `tail(z)` is `tail_after_rest(rest(z))`."""
+        logits: Tensor = self.head(self._through(self._around_resting()[2], h))
         return logits
 
     def forward(self, x: Tensor) -> Tensor:
@@ -186,6 +200,19 @@ class SplitClassifier(nn.Module):
             rows = drop_row(old.detach(), label)
             setattr(self.head, name, nn.Parameter(rows, requires_grad=old.requires_grad))
         self.head.out_features -= 1
+
+    def _through(self, part: nn.Module, z: Tensor) -> Tensor:
+        """Through csf or a part of it, in its precision."""
+        with _running_statistics(part, only_if=len(z) == 1), self._autocast():
+            h: Tensor = part(z)
+        return h if self.precision == "float32" else h.float()
+
+    def _around_resting(self) -> tuple[nn.Sequential, Resting, nn.Sequential]:
+        """csf in three parts: what comes before the resting layers, these, and what follows them."""
+        layers, resting = list(self.csf.children()), self.resting
+        assert isinstance(self.csf, nn.Sequential) and resting is not None
+        at = layers.index(resting)
+        return nn.Sequential(*layers[:at]), resting, nn.Sequential(*layers[at + 1 :])
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self.precision == "float32":
