@@ -21,7 +21,7 @@ from triphase.context import Context
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
-from triphase.data.streams import Experience
+from triphase.data.streams import UNLABELLED, Experience
 from triphase.learners.protocol import Learner
 from triphase.models import SplitClassifier, with_batch_renorm
 from triphase.processes import Processes, join
@@ -36,6 +36,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "tpc with distillation and stored latents": ("tpc", {"distill": 1.0}, {"store": "latent"}),
     "tpc without memory": ("tpc", {}, {"memory": False}),
     "tpc on kept crops": ("tpc", {}, {"augment": "rrc+flip", "views": 2}),
+    "tpc with pseudo-labels": ("tpc", {"unlabelled": "pseudo", "confidence": 0.3}, {"hidden": True}),
     "ar1 from scratch with renormalisation": ("ar1", {}, {"renorm": True, "scratch": True}),
     "bic": ("bic", {"stage2_epochs": 5}, {}),
     "derpp": ("derpp", {}, {}),
@@ -116,11 +117,16 @@ def double_model(renorm: bool) -> SplitClassifier:
     return SplitClassifier(llf, csf, head, image_size=6).double()
 
 
-def experiences() -> list[Experience]:
-    """13 images, then more with an old class, then a single one: minibatches do not divide evenly."""
+def experiences(hidden: bool = False) -> list[Experience]:
+    """13 images, then more with an old class, then a single one: minibatches do not divide evenly.
+
+    With `hidden`, some of them have no label.
+    """
     images = tiny_images(per_class=12)
     rows = [torch.isin(images.labels, torch.tensor(classes)).nonzero().view(-1) for classes in ([0, 1], [1, 2, 3])]
     parts = [rows[0][:13], rows[1][8:], rows[0][20:21]]
+    if hidden:
+        images.labels[torch.cat([part[1::3] for part in parts])] = UNLABELLED
     return [Experience(i, images.select(part)) for i, part in enumerate(parts, start=1)]
 
 
@@ -139,7 +145,7 @@ def learned(case: str, processes: Processes) -> dict[str, Tensor]:
     recipe: dict[str, Any] = {"lr": 0.02, "augment": other.get("augment", "flip"), "views": other.get("views", 0)}
     recipe |= {"lr_schedule": "patience", "epochs": 8} if other.get("patience") else {"epochs": 3}
     losses: list[float] = []
-    for experience in experiences():
+    for experience in experiences(other.get("hidden", False)):
         n_mbr = 5 if experience.index > 1 else 0
         learner.learn(
             experience, Recipe(n_mbe=6, n_mbr=n_mbr, **recipe), lambda step: losses.append(float(step.loss))

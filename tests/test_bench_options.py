@@ -62,7 +62,14 @@ def _flags(command: Any) -> set[str]:
 
 
 def test_what_is_recorded_of_an_option_is_in_the_settings_of_a_run(tmp_path: Path) -> None:
-    changed: dict[str, Any] = {"per_class": 15, "epochs": 3, "classes": "0-9", "experiences": 2, "memory": 20}
+    changed: dict[str, Any] = {
+        "per_class": 15,
+        "labelled": 0.5,
+        "epochs": 3,
+        "classes": "0-9",
+        "experiences": 2,
+        "memory": 20,
+    }
     report = prepare(find("digits-5"), RunOptions(**changed), Path()).run(tmp_path / "run")
     settings = flatten(report.settings)
     assert {name for name in recorded() if name not in settings} == {"first_from", "engine"}  # torch if absent

@@ -26,6 +26,15 @@ def test_a_dry_sweep_lists_the_papers_257_runs_without_any_data(triphase: Call, 
     assert document["runs"] == len(document["rows"]) == 257
 
 
+@pytest.mark.parametrize("command", [("sweep", "digits-5"), ("ablate", "digits-5", "--lr", "0.02")])
+def test_torchrun_is_refused_in_a_sentence(
+    command: tuple[str, ...], triphase: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    answer = triphase("bench", *command, "--dry-run")
+    assert answer.status == 1 and f"bench {command[0]} starts processes for its runs itself" in answer.err
+
+
 def test_a_dry_ablation_lists_its_runs(triphase: Call, tmp_path: Path) -> None:
     answer = triphase("bench", "ablate", "core50-41", "--lr", "0.02", "--dry-run")
     assert answer.status == 0 and answer.out.splitlines()[-1] == "26 runs"

@@ -20,7 +20,13 @@ from triphase.processes import Processes
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 RUN = ["-m", "triphase", "bench", "run", "digits-5", "--epochs", "3", "--threads", "1", "--save-every", "0"]
-QUICK = ["tpc", "ar1 from scratch with renormalisation", "bic", "derpp on crops, logits online"]
+QUICK = [
+    "tpc",
+    "tpc with pseudo-labels",
+    "ar1 from scratch with renormalisation",
+    "bic",
+    "derpp on crops, logits online",
+]
 
 
 def ended(running: list[Popen[str]]) -> list[tuple[int, str, str]]:

@@ -325,6 +325,25 @@ def test_no_more_is_stored_than_was_allowed(replay: str, world: World, tmp_path:
     assert done("evaluate", model, world.test, "--json").document()["accuracy"] >= 0.7
 
 
+def test_half_precision_teaches_another_model_and_an_unfinished_lesson_keeps_its_own(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    small = {"backbone": "small_cnn", "image_size": 8, "memory": 120}
+    lesson.teach(whole, world.one, small)
+    monkeypatch.setattr("triphase.app.lesson_checkpoint.SAVE_EVERY", 0.0)
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["phase"] == "II":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lesson.teach(half, world.one, small, LessonSettings(precision="bfloat16"), watch=stop)
+    outcome = lesson.teach(half, world.one, small)
+    assert "The photos or the model changed since a lesson was interrupted: it was started again." in outcome.notes
+    assert_same_state(half, whole)
+
+
 @pytest.mark.parametrize("learner", ["tpc", "slda", "ncm"])
 def test_other_learners_live_as_well(learner: str, world: World, tmp_path: Path) -> None:
     model = tmp_path / "new"

@@ -60,6 +60,7 @@ OPTIONS: dict[str, Callable[[SplitClassifier, Memory], Learner]] = {
     "tpc-no-masking": lambda model, memory: TPC(model, memory, masking="none"),
     "tpc-single": lambda model, memory: TPC(model, memory, masking="single"),
     "tpc-group": lambda model, memory: TPC(model, memory, masking="group"),
+    "tpc-pseudo": lambda model, memory: TPC(model, memory, unlabelled="pseudo"),
     "tpc-no-phase-3": lambda model, memory: TPC(model, memory, share_3=0),
     "tpc-distil-no-replay": lambda model, memory: TPC(model, None, distill=1.0),
     "ar1-class-mean": lambda model, memory: AR1(model, memory, mean="class"),
@@ -76,6 +77,7 @@ def test_every_learner_passes_the_check_suite(name: str) -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_that_save_no_state_of_their_own_accept_any_experience(name: str) -> None:
     testing.check_any_experience_is_accepted(OPTIONS[name])
+    testing.check_unlabelled_images_teach_no_class(OPTIONS[name])
 
 
 class Forgetful(FineTune):

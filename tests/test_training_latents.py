@@ -66,14 +66,14 @@ def test_a_view_is_kept_if_there_are_finitely_many_or_as_the_recipe_says(
     model = tiny_model()
     model.freeze("llf")
     experience = Experience(1, tiny_images())
-    kept = TrainingLatents(model, experience, None, recipe, seed=0, context=Context())
+    kept = TrainingLatents(model, experience.images, None, recipe, experience=1, seed=0, context=Context())
     assert (kept.n_views, kept.keeps_crops) == (n_views, keeps_crops)
     if n_views:
         assert kept.image_views().shape[:2] == (len(experience.images), n_views)
         drawn = kept.draw_views(200, torch.Generator().manual_seed(0))
         assert set(drawn.tolist()) == set(range(n_views))
     model.unfreeze("llf")
-    learning = TrainingLatents(model, experience, None, recipe, seed=0, context=Context())
+    learning = TrainingLatents(model, experience.images, None, recipe, experience=1, seed=0, context=Context())
     assert (learning.n_views, learning.keeps_crops) == (0, False), "no latent stays valid while llf learns"
 
 

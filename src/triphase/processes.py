@@ -160,6 +160,15 @@ def _failed_before(store: Any) -> bool:
         return False
 
 
+def refuse_several(command: str) -> None:
+    """Refuse torchrun for a command whose work is many runs, each with processes of its own."""
+    if _number("WORLD_SIZE", 1) > 1:
+        raise InvalidValue(
+            f"{command} starts processes for its runs itself: start it without torchrun, with --workers for "
+            "several runs at a time; torchrun shares out a single `bench run`."
+        )
+
+
 def prints() -> bool:
     """Whether this process prints: the first of those that torchrun has started, and every other one."""
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"

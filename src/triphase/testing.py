@@ -22,7 +22,7 @@ from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
-from triphase.data.streams import Experience, Stream, stream
+from triphase.data.streams import UNLABELLED, Experience, Stream, stream
 from triphase.errors import InvalidValue
 from triphase.learners.protocol import Learner, Step, Tick, ignore
 from triphase.models import Normalize, SplitClassifier, linear_head
@@ -140,6 +140,23 @@ def check_held_out_images_teach_no_class(make: Make) -> None:
         _assert_scores(learner, seen)
 
 
+def check_unlabelled_images_teach_no_class(make: Make) -> None:
+    """Images without a label make no class known, and no sample of the memory."""
+    images, learner = tiny_images(), make(tiny_model(), Memory(40, seed=0))
+    seen: set[int] = set()
+    for index, (classes, hidden) in enumerate([((0, 1), 2), ((1, 2), 0)], start=1):
+        part = images.select(
+            torch.isin(images.labels, torch.tensor([*classes, hidden])).nonzero().view(-1)[index::2]
+        )
+        part.labels[part.labels == hidden] = UNLABELLED
+        _learn(learner, Experience(index, part))
+        seen |= set(classes)
+        _assert_scores(learner, seen)
+        stored = getattr(learner, "memory", None)
+        without = part.ids[part.labels == UNLABELLED]
+        assert stored is None or not torch.isin(stored["id"], without).any(), "an image without a label is stored"
+
+
 def check_trainable_all_is_obeyed_or_refused(make: Make) -> None:
     """With `Recipe.trainable = "all"` llf learns, or the learner refuses and leaves the model as it was."""
     learner = make(tiny_model(), Memory(12, seed=0))
@@ -173,6 +190,7 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
     check_frozen_llf_does_not_move,
     check_any_experience_is_accepted,
     check_held_out_images_teach_no_class,
+    check_unlabelled_images_teach_no_class,
     check_trainable_all_is_obeyed_or_refused,
     check_logits_leave_the_learner_alone,
 )

@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Collection
 
+from triphase.data.sources.folder import UNLABELLED_FOLDER
 from triphase.errors import InvalidValue
 from triphase.printable import printable
 
@@ -50,8 +51,11 @@ def _fault(name: str) -> str | None:
         return "folders whose names begin with a dot are hidden and never scanned"
     if n_bytes > MAX_BYTES:
         return f"it has {n_bytes} bytes in UTF-8, and the name of a folder at most {MAX_BYTES}"
-    if unicodedata.normalize("NFKC", name).strip().casefold() == UNKNOWN:
+    folded = unicodedata.normalize("NFKC", name).strip().casefold()
+    if folded == UNKNOWN:
         return "that is the answer for images unlike any class"
+    if folded == UNLABELLED_FOLDER:
+        return "that is the folder of photos without a class"
     return None
 
 

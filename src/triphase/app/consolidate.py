@@ -19,7 +19,7 @@ from triphase.app.learning import calibrate
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.manage import changing, open_store
 from triphase.app.model import Model
-from triphase.app.plan import KEEP
+from triphase.app.plan import KEEP, LessonPrecision
 from triphase.app.publishing import version_state
 from triphase.app.scan import Watch
 from triphase.data.feature_cache import unpack
@@ -85,6 +85,7 @@ def consolidate(
     keep: int = KEEP,
     watch: Watch = lambda event: None,
     device: str | torch.device | None = None,
+    precision: LessonPrecision = "float32",
 ) -> Consolidation:
     """Train csf anew on what is stored, for about so many minutes, and publish it if it is better.
 
@@ -97,6 +98,7 @@ def consolidate(
         learner, samples = _check(model)
         calibrate(model)
         before = judge(model)
+        model.network.accelerate(precision=precision)
         checkpoint = LessonCheckpoint(
             store, f"consolidate {minutes}".encode(), model, epochs=_epochs(model, samples, minutes)
         )

@@ -20,7 +20,6 @@ from triphase.data.batches import Batches
 from triphase.data.feature_cache import latents
 from triphase.data.images import Images
 from triphase.data.recipe import Recipe
-from triphase.data.streams import Experience
 from triphase.device import explain_out_of_memory
 from triphase.learners import TPC
 from triphase.learners.protocol import QuickLearner, Tick, WeighsMembers, ignore
@@ -65,14 +64,15 @@ def planned_steps(model: Model, lesson: Lesson, recipe: Recipe) -> dict[str, int
     if not isinstance(tpc, TPC) or n == 0:
         return {}
     epochs = tpc.epochs(recipe.epochs, novel=not set(lesson.experience.classes) <= tpc.known)
-    steps = math.ceil(n / recipe.n_mbe)
+    steps, unlabelled = math.ceil(n / recipe.n_mbe), len(lesson.experience.unlabelled)  # at most
+    steps_2 = math.ceil((n + unlabelled) / recipe.n_mbe) if tpc.unlabelled == "pseudo" else steps
     if model.memory is None:
-        return {"I": epochs[0] * steps, "II": epochs[1] * steps}
+        return {"I": epochs[0] * steps, "II": epochs[1] * steps_2}
     samples = min(model.memory.capacity or n, n + len(model.memory.slots()))
     balanced = min(samples, recipe.balanced or samples)
     return {
         "I": epochs[0] * steps,
-        "II": epochs[1] * steps,
+        "II": epochs[1] * steps_2,
         "III": epochs[2] * math.ceil(balanced / recipe.n_mb_balanced),
     }
 
@@ -82,7 +82,7 @@ def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> 
     experience = lesson.experience
     if experience.held_out is None and model.memory is not None:
         nothing = torch.zeros(len(experience.images), dtype=torch.bool)
-        experience = Experience(experience.index, experience.images, nothing, experience.columns)
+        experience = replace(experience, held_out=nothing)
     if len(experience.training):  # else there are only near-duplicates of exemplars
         with explain_out_of_memory("go on with the same command and --device cpu"):
             model.learner.learn(experience, recipe, tick)

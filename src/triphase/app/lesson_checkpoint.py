@@ -32,7 +32,8 @@ class LessonCheckpoint:
         self, store: Store, content: bytes, model: Model, *, quick_version: bool = False, epochs: int = 0
     ) -> None:
         """`content` is what is learned, `epochs` for how long where that is not decided by it."""
-        digest = hashlib.sha256(content + str(asdict(model.options)).encode())
+        half = b"" if model.network.precision == "float32" else model.network.precision.encode()
+        digest = hashlib.sha256(content + half + str(asdict(model.options)).encode())
         current = store.current()
         parent, threads = current.number if current else 0, torch.get_num_threads()
         self._mark = LessonMark(

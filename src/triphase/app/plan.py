@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from triphase.app.model import Model
 from triphase.app.options import ModelOptions
 from triphase.app.photo_size import size_for_folder
-from triphase.app.scan import Photos, Watch, scan
+from triphase.app.scan import Photos, UnlabelledPhotos, Watch, scan, scan_unlabelled
 from triphase.app.store.versions import Store
+from triphase.app.unlabelled import Unlabelled, left_out
 from triphase.context import Context
+from triphase.data.sources.folder import unlabelled_files
+from triphase.data.streams import NO_IMAGES
 from triphase.errors import InvalidValue, Mismatch
-from triphase.learners.protocol import QuickLearner
+from triphase.learners.protocol import QuickLearner, UsesUnlabelled
 from triphase.models import backbone
 
 KEEP = 10  # versions
+LessonPrecision = Literal["float32", "bfloat16"]  # float16 would need a scale of the loss from lesson to lesson
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class LessonSettings:
     quick: bool = False  # publish what the closed form has learned at once
     skip_bad: bool = False  # go on without photos that cannot be read
     keep: int = KEEP
+    unlabelled: Unlabelled = "ignore"  # pseudo: learn from photos in _unlabelled as what the model takes them for
+    precision: LessonPrecision = "float32"  # of activations while it is learned; on the CPU, of csf alone
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_drop < 1:
@@ -51,6 +57,12 @@ class Plan:
     n_known_already: int  # photos that were taught before
     n_corrected: int  # photos that were taught before as another class
     doubtful: list[str]  # a sentence for each class that corrections would take most photos from
+    unlabelled: UnlabelledPhotos  # to learn from, if that was asked for
+
+    @property
+    def content(self) -> bytes:
+        """What would be learned: which photos, as which classes, and which without a class."""
+        return self.photos.content + self.unlabelled.images.ids.numpy().tobytes()
 
     @property
     def new_classes(self) -> list[str]:
@@ -66,6 +78,7 @@ class Plan:
             "corrected": self.n_corrected,
             "repeats": self.photos.repeats,
             "skipped": self.photos.skipped,
+            "unlabelled": len(self.unlabelled.images),
             "notes": [*self.photos.remarks, *self.doubtful],
         }
 
@@ -95,7 +108,23 @@ def plan_lesson(
     if doubtful and not settings.force:
         raise Mismatch(f"{' '.join(doubtful)} If that is meant, teach with --force; else move them back.")
     n_known_already, n_corrected = sum(photos.known_already.values()), int(photos.corrected.sum())
-    return Plan(photos, model, pending, counts, n_known_already, n_corrected, doubtful)
+    taken = {*taught, *photos.ids.tolist()}
+    unlabelled, said = _unlabelled(folder, model, settings, bool(counts), taken, watch)
+    photos = replace(photos, remarks=[*photos.remarks, *said])
+    return Plan(photos, model, pending, counts, n_known_already, n_corrected, doubtful, unlabelled)
+
+
+def _unlabelled(
+    folder: Path, model: Model, settings: LessonSettings, learns: bool, taken: Collection[int], watch: Watch
+) -> tuple[UnlabelledPhotos, list[str]]:
+    """The unlabelled photos that a lesson learns from, or a sentence why it leaves them out."""
+    found, size, uses = unlabelled_files(folder), model.size, isinstance(model.learner, UsesUnlabelled)
+    asked_for = settings.unlabelled == "pseudo"
+    if found and uses and asked_for and learns:
+        photos = scan_unlabelled(folder, size, model.context.budget, taken, skip_bad=settings.skip_bad, watch=watch)
+        return photos, []
+    said = [left_out(len(found), model.options.learner, uses, asked_for)] if found else []
+    return UnlabelledPhotos(NO_IMAGES, torch.empty(0, 2, dtype=torch.long)), said
 
 
 def _open(

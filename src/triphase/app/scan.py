@@ -18,7 +18,8 @@ from triphase.data.decoding import check_file, decode_sizes, in_threads
 from triphase.data.images import Images
 from triphase.data.photo_time import taken_at
 from triphase.data.sources.files import file_id
-from triphase.data.sources.folder import class_folders, files_below, layout
+from triphase.data.sources.folder import class_folders, files_below, layout, unlabelled_files
+from triphase.data.streams import UNLABELLED
 from triphase.errors import BadData, InvalidValue, few
 
 CHUNK = 32  # files handed to the threads together, so that a huge folder does not fill the memory
@@ -63,6 +64,13 @@ class Photos:
     def content(self) -> bytes:
         """What would be learned: which photos, as which classes."""
         return self.ids.numpy().tobytes() + self.labels.numpy().tobytes() + str(self.names).encode()
+
+
+class UnlabelledPhotos(NamedTuple):
+    """Photos without a class."""
+
+    images: Images
+    hashes: Tensor  # (n, 2) from `dhash`
 
 
 class _File(NamedTuple):
@@ -128,6 +136,24 @@ def scan(
         pixels=decoded.pixels,
         rows=rows,
     )
+
+
+def scan_unlabelled(
+    root: Path, size: int, budget: Budget, left_out: Collection[int], *, skip_bad: bool, watch: Watch
+) -> UnlabelledPhotos:
+    """Decode the photos in the folder of unlabelled ones, each content once, but for the ids that are left out."""
+    files = _hash_all([_File("", path) for path in unlabelled_files(root)], watch)
+    distinct = {file.id: file for file in reversed(files) if not file.fault and file.id not in left_out}
+    wanted = sorted(distinct.values())
+    decoded = _decode_all(wanted, size, budget, watch)
+    faults = [*(file.fault for file in files if file.fault), *decoded.faults.values()]
+    if faults and not skip_bad:
+        raise BadData(f"{faults[0]} To go on without, use --skip-bad.")
+    rows = torch.tensor([i for i, file in enumerate(wanted) if file.id not in decoded.faults], dtype=torch.long)
+    ids = torch.tensor([file.id for file in wanted], dtype=torch.long)[rows]
+    assert decoded.pixels is not None
+    images = Images(decoded.pixels.__getitem__, torch.full((len(rows),), UNLABELLED), ids, rows)
+    return UnlabelledPhotos(images, decoded.hashes[rows])
 
 
 def find_taught(

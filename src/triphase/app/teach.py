@@ -21,7 +21,9 @@ from triphase.app.plan import LessonSettings, Plan, plan_lesson
 from triphase.app.publishing import Outcome, publish, publish_quick, report_nothing
 from triphase.app.scan import Watch
 from triphase.app.store.versions import Store
+from triphase.app.unlabelled import learned_from, with_unlabelled
 from triphase.context import Context
+from triphase.learners.protocol import UsesUnlabelled
 
 
 def teach(
@@ -51,8 +53,12 @@ def teach(
         baseline = Baseline.of(model)
         new_photos = plan.photos
         lesson = hold_out(model, new_photos.images, new_photos.names, new_photos.hashes, new_photos.times)
+        if isinstance(model.learner, UsesUnlabelled):
+            model.learner.unlabelled = settings.unlabelled
+        lesson = with_unlabelled(model, lesson, plan.unlabelled)
         recipe = recipe_of(model, lesson)
-        checkpoint = LessonCheckpoint(store, plan.photos.content, model, quick_version=bool(plan.pending))
+        model.network.accelerate(precision=settings.precision)
+        checkpoint = LessonCheckpoint(store, plan.content, model, quick_version=bool(plan.pending))
         resumed = checkpoint.resume(notes, watch)
         seen_by_quick = resumed or plan.pending == set(plan.photos.ids.tolist())
         if settings.quick and not seen_by_quick and len(lesson.experience.training):
@@ -63,6 +69,7 @@ def teach(
         watch(begin | {"steps": planned_steps(model, lesson, recipe), "minibatch": recipe.n_mbe + recipe.n_mbr})
         with checkpoint.saving():
             learn(model, lesson, recipe, checkpoint.tick(watch))
+        notes += learned_from(model, lesson, len(plan.unlabelled.images))
         evaluation = evaluate(model, lesson, baseline, settings.max_drop)
         return publish(store, plan, lesson, evaluation, checkpoint, settings, notes, started)
 

@@ -74,6 +74,7 @@ def run_benchmark(
     `torchrun --nproc-per-node 2 -m triphase bench run ...` shares the work among processes.
     """
     name = f"{file_name(benchmark)}-{options.learner}-order{options.order}-seed{options.seed}"
+    name += "" if options.labelled is None else f"-labelled{options.labelled}"
     directory = out or Path("runs") / name
     threads = recorded_threads(directory) or threads  # a run goes on as it was begun
     if threads is not None:

@@ -11,12 +11,17 @@ import typer
 from triphase.app.consolidate import Consolidation
 from triphase.app.consolidate import consolidate as consolidate_model
 from triphase.app.lesson_checkpoint import LessonCheckpoint
+from triphase.app.plan import LessonPrecision
 from triphase.cli.arguments import JSON, ModelFolder
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
 from triphase.cli.printing import count, print_json, say
 from triphase.errors import Interrupted
+
+PrecisionOption = Annotated[
+    LessonPrecision, typer.Option("--precision", help="Of activations while it learns; bfloat16 is for GPUs.")
+]
 
 
 def consolidate(
@@ -25,24 +30,30 @@ def consolidate(
         float | None, typer.Option(help="About how long it may take; without, eight passes over what is stored.")
     ] = None,
     device: Device = None,
+    precision: PrecisionOption = "float32",
     as_json: JSON = False,
 ) -> None:
     """Learn overnight: train a model anew on everything that it stores.
 
     No photo is needed. The result is used only if photos that were held out say that it is better.
     """
-    outcome = consolidate_shown(model, minutes, quiet=as_json, device=open_device(device))
+    outcome = consolidate_shown(model, minutes, quiet=as_json, device=open_device(device), precision=precision)
     print_json({"model": str(model), **outcome.to_json()}) if as_json else print_consolidation(outcome)
 
 
 def consolidate_shown(
-    model: Path, minutes: float | None = None, *, quiet: bool = False, device: torch.device
+    model: Path,
+    minutes: float | None = None,
+    *,
+    quiet: bool = False,
+    device: torch.device,
+    precision: LessonPrecision = "float32",
 ) -> Consolidation:
     """Consolidate with progress on the terminal."""
     restore_threads(model)
     with live(LessonView(quiet=quiet)) as view:
         try:
-            return consolidate_model(model, minutes, watch=view.watch, device=device)
+            return consolidate_model(model, minutes, watch=view.watch, device=device, precision=precision)
         except KeyboardInterrupt as error:
             raise Interrupted("Stopped; the same command goes on from here.") from error
 

@@ -27,6 +27,7 @@ from triphase.cli.run_options import Data, Set, parse_settings, sweep_options
 from triphase.cli.sweep_place import Place, place_options
 from triphase.cli.sweep_view import SweepView
 from triphase.errors import TriphaseError, few
+from triphase.processes import refuse_several
 
 Benchmarks = Annotated[list[str], typer.Argument(help="Names or notations of `triphase bench list`.")]
 Orders = Annotated[str, typer.Option(help="Class orders: search on the first, results from the others.")]
@@ -52,6 +53,7 @@ def sweep(
     as_json: JSON = False,
 ) -> None:
     """Search each learner's settings on the first order by AMCA, then run the best on the other orders."""
+    refuse_several("bench sweep")
     own = parse_settings(option)
     schedule = Sweep(
         out,
@@ -103,6 +105,7 @@ def ablate(
     as_json: JSON = False,
 ) -> None:
     """Leave parts of TPC out, with and without replay, and compare."""
+    refuse_several("bench ablate")
     out = out or sweep_dir or Path("runs/ablation")
     names = tuple(dict.fromkeys(benchmarks))
     rates = replay_rates(names, options.lr, sweep_dir, rows)

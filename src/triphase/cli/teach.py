@@ -16,7 +16,7 @@ from triphase.app.publishing import Outcome
 from triphase.app.teach import dry_run as plan_lesson
 from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
-from triphase.cli.consolidate import consolidate_shown, print_consolidation, restore_threads
+from triphase.cli.consolidate import PrecisionOption, consolidate_shown, print_consolidation, restore_threads
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
@@ -42,10 +42,15 @@ def teach(
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Then train anew on all that is stored, as `consolidate` does.")
     ] = False,
+    unlabelled: Annotated[
+        Literal["ignore", "pseudo"],
+        typer.Option(help="Photos in PHOTOS/_unlabelled: ignore them, or learn from those whose class is clear."),
+    ] = "ignore",
     skip_bad: SkipBad = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be learned; write nothing.")] = False,
     keep: Annotated[int, typer.Option(min=1, help="Versions to keep for undo.")] = KEEP,
     device: Device = None,
+    precision: PrecisionOption = "float32",
     as_json: JSON = False,
     memory: Annotated[
         str | None,
@@ -93,7 +98,7 @@ def teach(
         "weights": None if weights is None else str(weights),
     }
     given = {name: value for name, value in given.items() if value is not None}
-    settings = LessonSettings(max_drop, force, quick, skip_bad, keep)
+    settings = LessonSettings(max_drop, force, quick, skip_bad, keep, unlabelled, precision)
     restore_threads(model)
     where = open_device(device)
     context = Context(engine="auto", device=where)
@@ -109,7 +114,9 @@ def teach(
         print_json({"model": str(model), **plan.to_json()}) if as_json else _print_plan(plan)
         return
     consolidation = (
-        consolidate_shown(model, quiet=as_json, device=where) if thorough and outcome.published else None
+        consolidate_shown(model, quiet=as_json, device=where, precision=precision)
+        if thorough and outcome.published
+        else None
     )
     if as_json:
         extra = {"consolidation": consolidation.to_json()} if consolidation else {}
@@ -140,6 +147,8 @@ def _print_plan(found: Plan) -> None:
     known, moved = found.n_known_already, found.n_corrected
     what = "Nothing to learn" if not found.counts else f"{count(len(found.photos), 'photo')} would be learned"
     say(f"{what}; {_left_out(known, moved)}. Nothing was written.")
+    if n := len(found.unlabelled.images):
+        say(f"{count(n, 'photo')} without a class would be looked at, and learned where it is clear.")
     print_skipped(found.photos.skipped)
     for note in found.photos.remarks:
         say(note)

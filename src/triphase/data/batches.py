@@ -7,6 +7,7 @@ difference.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from triphase.context import Context
 from triphase.data.feature_cache import FrozenDepth, frozen_output, unpack
+from triphase.data.images import concatenate
 from triphase.data.memory import Memory, ReadColumns
 from triphase.data.prefetch import prefetch
 from triphase.data.recipe import Recipe
@@ -87,6 +89,7 @@ class Batches:
         *,
         seed: int,
         held_out: Tensor | None = None,  # (n_i,) bool: not trained on; None: as the experience says
+        pseudo: bool = False,  # also the unlabelled images of the experience, once they have pseudo-labels
         context: Context | None = None,
     ) -> None:
         self.context = Context() if context is None else context
@@ -95,9 +98,13 @@ class Batches:
         self._check_processes()
         held_out = experience.held_out if held_out is None else held_out
         rows = torch.arange(len(experience.images)) if held_out is None else (~held_out).nonzero().view(-1)
+        images = concatenate([experience.images, experience.unlabelled]) if pseudo else experience.images
+        self._labels = images.labels  # of the images with labels, then of those without
         self._old_slots = self._train_slots()
-        self._sampler = Sampler(rows, self._old_slots, recipe, experience=experience.index, seed=seed)
-        self._latents = TrainingLatents(model, experience, memory, recipe, seed=seed, context=self.context)
+        self._rows, self._sampler = rows, self._sampler_of(rows)
+        self._latents = TrainingLatents(
+            model, images, memory, recipe, experience=experience.index, seed=seed, context=self.context
+        )
 
     @property
     def n_mixed(self) -> int:
@@ -130,6 +137,17 @@ class Batches:
             return self._draw(no_rows, self._sampler.balanced(slots, *position), position)
 
         return self._minibatches(positions, draw, depth)
+
+    def with_pseudo_labels(self, labels: Tensor) -> Batches:
+        """The same minibatches, which also draw the unlabelled images whose pseudo-label is not -1."""
+        other, n_labelled = copy.copy(self), len(self.experience.images)
+        other._labels = torch.cat([self.experience.images.labels, labels])
+        other._sampler = self._sampler_of(torch.cat([self._rows, n_labelled + (labels >= 0).nonzero().view(-1)]))
+        return other
+
+    def unlabelled_latents(self, rows: Tensor) -> Tensor:
+        """z of unlabelled images of the experience, without augmentation."""
+        return self.image_latents(len(self.experience.images) + rows)
 
     def image_latents(self, rows: Tensor) -> Tensor:
         """z of images of the experience, without augmentation."""
@@ -188,6 +206,9 @@ class Batches:
                 f"start at most {n_mb}, or raise n_mbe."
             )
 
+    def _sampler_of(self, rows: Tensor) -> Sampler:
+        return Sampler(rows, self._old_slots, self.recipe, experience=self.experience.index, seed=self.seed)
+
     def _train_slots(self) -> Tensor:
         return torch.empty(0, dtype=torch.long) if self.memory is None else self.memory.slots()
 
@@ -211,7 +232,7 @@ class Batches:
         )
         n_rows, n = len(all_rows), len(all_rows) + len(all_slots)
         rows, slots = all_rows[shard()], all_slots[shard(before=n_rows)]
-        y = self.experience.images.labels[rows]
+        y = self._labels[rows]
         if len(slots) and self.memory is not None:
             y = torch.cat([y, self.memory["y"][slots]])
         if self._latents.n_views:

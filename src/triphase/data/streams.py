@@ -16,22 +16,61 @@ from triphase.data.images import Images, concatenate, select_classes
 from triphase.errors import BadData, InvalidValue
 from triphase.randomness import generator
 
+UNLABELLED = -1  # in place of a label
+NO_IMAGES = Images(lambda rows: torch.empty(0), torch.empty(0), torch.empty(0))
+
 
 @dataclass(frozen=True)
 class Experience:
-    """E_i: the data of one experience, accessible only while it is learned (Eq. 2)."""
+    """E_i: the data of one experience, accessible only while it is learned (Eq. 2).
+
+    Rows whose label is -1 have none: they are taken out of `images`, which every learner learns from, and become
+    `unlabelled`, which only a learner that asks for them sees.
+
+    >>> images = Images.from_array(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([4, -1, 4]))
+    >>> experience = Experience(1, images)
+    >>> len(experience.images), experience.classes, len(experience.unlabelled)
+    (2, (4,), 1)
+    """
 
     index: int  # from 1
     images: Images
     held_out: Tensor | None = None  # (n_i,) bool: images to measure with, never trained on
     columns: dict[str, Tensor] = field(default_factory=dict)  # what else the memory keeps of each image
+    unlabelled: Images = NO_IMAGES
     classes: tuple[int, ...] = field(init=False)  # E_i^y: those with training images
 
     def __post_init__(self) -> None:
         if len(self.images) == 0:
             raise BadData(f"Experience {self.index} has no images; drop it from the stream.")
+        self._take_out_unlabelled()
         y = self.images.labels if self.held_out is None else self.images.labels[~self.held_out]
         object.__setattr__(self, "classes", tuple(y.unique().tolist()))
+
+    def _take_out_unlabelled(self) -> None:
+        lowest = int(self.images.labels.min())
+        if lowest >= 0:
+            return
+        if lowest < UNLABELLED:
+            raise BadData(
+                f"Experience {self.index} has the label {lowest}: labels count from 0; -1 is an image without one."
+            )
+        labelled = self.images.labels >= 0
+        if not bool(labelled.any()):
+            raise BadData(
+                f"No image of experience {self.index} has a label: label at least one, or drop it from the stream."
+            )
+        rows = labelled.nonzero().view(-1)
+        without = self.images.select((~labelled).nonzero().view(-1))
+        parts = [part for part in (self.unlabelled, without) if len(part)]
+        taken_out: dict[str, object] = {
+            "images": self.images.select(rows),
+            "held_out": None if self.held_out is None else self.held_out[rows],
+            "columns": {name: column[rows] for name, column in self.columns.items()},
+            "unlabelled": concatenate(parts) if len(parts) > 1 else without,
+        }
+        for name, value in taken_out.items():
+            object.__setattr__(self, name, value)
 
     @property
     def training(self) -> Images:
@@ -85,6 +124,10 @@ class Stream:
             digest.update(f"{len(images)}:".encode())  # or pieces of one experience could pass for another
             digest.update(images.labels.numpy().tobytes())
             digest.update(images.ids.numpy().tobytes())
+        for experience in self.experiences:
+            if len(experience.unlabelled):
+                digest.update(f"{experience.index} without labels:".encode())
+                digest.update(experience.unlabelled.ids.numpy().tobytes())
         return digest.hexdigest()
 
 
@@ -99,6 +142,8 @@ def stream(
 ) -> Stream:
     """A stream of the given experiences, with classes renamed to their order of first appearance.
 
+    An image whose label is -1 has none and brings no class.
+
     >>> pixels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
     >>> one = Images.from_array(pixels, torch.tensor([7, 7, 3, 3]))
     >>> two = Images.from_array(pixels, torch.tensor([0, 0, 7, 7]), torch.arange(4, 8))
@@ -108,10 +153,10 @@ def stream(
     """
     order: list[int] = []
     for images in experiences:
-        order += [c for c in images.labels.unique().tolist() if c not in set(order)]
+        order += [c for c in images.labels.unique().tolist() if c >= 0 and c not in set(order)]
     if evaluation == "all":
         order += [c for c in test.labels.unique().tolist() if c not in set(order)]
-    renamed = torch.full((max([*order, *test.labels.tolist(), 0]) + 1,), -1)
+    renamed = torch.full((max([*order, *test.labels.tolist(), 0]) + 2,), UNLABELLED)  # the last one is row -1
     renamed[torch.tensor(order, dtype=torch.long)] = torch.arange(len(order))
     tested = (renamed[test.labels] >= 0).nonzero().view(-1)
     relabelled = [e.select(torch.arange(len(e)), renamed[e.labels]) for e in experiences]
@@ -142,7 +187,7 @@ def class_incremental(
 
     With `n_classes_known` the head can have all its rows from the start, as in the paper; otherwise it grows.
     """
-    classes = sorted(train.labels.unique().tolist()) if order is None else list(order)
+    classes = [c for c in train.labels.unique().tolist() if c >= 0] if order is None else list(order)
     if first < 1 or then < 1:
         raise InvalidValue(f"An experience needs at least 1 class, got {first} first and {then} after.")
     if n_experiences is not None and n_experiences < 1:

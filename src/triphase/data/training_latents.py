@@ -28,9 +28,9 @@ from triphase.data.feature_cache import (
     resting_outputs,
     unpack,
 )
+from triphase.data.images import Images
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
-from triphase.data.streams import Experience
 from triphase.data.transfer import Upload
 from triphase.models import SplitClassifier
 from triphase.randomness import generator
@@ -50,14 +50,15 @@ class TrainingLatents:
     def __init__(
         self,
         model: SplitClassifier,
-        experience: Experience,
+        images: Images,
         memory: Memory | None,
         recipe: Recipe,
         *,
+        experience: int,  # its index
         seed: int,
         context: Context,
     ) -> None:
-        self._model, self._experience, self._memory = model, experience, memory
+        self._model, self._images, self._memory, self._experience = model, images, memory, experience
         self._augment, self._seed, self._context = recipe.augment, seed, context
         self._dtype = torch.float16 if recipe.latents == "float16" else torch.float32
         self._encode = partial(encode, model, context=context)
@@ -124,7 +125,7 @@ class TrainingLatents:
     def image_views(self) -> Tensor:
         """(n_i, n_views, ...): packed latents of the experience."""
         if self._image_views is None:
-            images = self._experience.images
+            images = self._images
             if self.keeps_crops:
                 self._image_views = self._encode(
                     len(images), self._image_pixels, self.n_views, self._dtype, self._random_crop
@@ -175,7 +176,7 @@ class TrainingLatents:
         """(n, ...): packed latents of images of the experience, without augmentation."""
         if self.n_views and not self.keeps_crops:
             return self.image_views()[rows, 0]
-        images = self._experience.images
+        images = self._images
         return self._encode(len(rows), lambda part: self._center_crop(images.read(rows[part])))[:, 0]
 
     def memory_latents(self, slots: Tensor) -> Tensor:
@@ -189,7 +190,7 @@ class TrainingLatents:
         return self._encode(len(x), lambda part: self._center_crop(x[part]))[:, 0]
 
     def _image_pixels(self, rows: Tensor) -> Tensor:
-        return self._before_augmentation(self._experience.images.read(rows))
+        return self._before_augmentation(self._images.read(rows))
 
     def _memory_pixels(self, slots: Tensor) -> Tensor:
         assert self._memory is not None
@@ -208,7 +209,7 @@ class TrainingLatents:
     def _random_crop(self, x: Tensor, rows: Tensor, view: int) -> Tensor:
         """The view-th random crop of each image."""
         start = int(rows[0]) if len(rows) else 0
-        random = generator(self._seed, "kept crop", self._experience.index, view, start)
+        random = generator(self._seed, "kept crop", self._experience, view, start)
         return self._augmented(x, random, len(x))
 
     def _size(self, x: Tensor) -> int:

@@ -62,12 +62,15 @@ class Anchored:
         s: float = 0.05,
         w_bc: float = 5.0,
         adapted: Literal["head", "discriminant"] = "head",  # what reads TPC's csf
+        unlabelled: Literal["ignore", "pseudo"] = "ignore",  # what TPC does with unlabelled images
+        confidence: float = 0.8,
         context: Context | None = None,
     ) -> None:
-        check_choices(Anchored, {"adapted": adapted})
+        check_choices(Anchored, {"adapted": adapted, "unlabelled": unlabelled})
         self.context = Context() if context is None else context
         self.model, self.memory, self.pretrained = placed(model, self.context), memory, pretrained
-        self.tpc = TPC(model, memory, t=t, s=s, w_bc=w_bc, seed=seed, pretrained=pretrained, context=self.context)
+        options: dict[str, Any] = {"t": t, "s": s, "w_bc": w_bc, "unlabelled": unlabelled, "confidence": confidence}
+        self.tpc = TPC(model, memory, **options, seed=seed, pretrained=pretrained, context=self.context)
         max_width = 2 * model.n_features
         self.depths = DepthFeatures(copy.deepcopy(model.csf), max_width=max_width)
         head = linear_head(max_width, model.n_classes).to(model.device)  # unused: SLDA scores features by itself
@@ -91,6 +94,20 @@ class Anchored:
     def known(self) -> set[int]:
         """The classes seen so far."""
         return self.closed_form.known if self.quick_experience else self.tpc.known
+
+    @property
+    def unlabelled(self) -> Literal["ignore", "pseudo"]:
+        """What TPC does with unlabelled images; the closed form never counts them."""
+        return self.tpc.unlabelled
+
+    @unlabelled.setter
+    def unlabelled(self, use: Literal["ignore", "pseudo"]) -> None:
+        self.tpc.unlabelled = use
+
+    @property
+    def n_pseudo_labelled(self) -> int:
+        """How many unlabelled images of the last experience TPC was sure of."""
+        return self.tpc.n_pseudo_labelled
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """TPC's three phases, then one pass for the closed form."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -149,6 +149,14 @@ class Consolidates(Protocol):
 
     def consolidate(self, recipe: Recipe, tick: Tick = ignore) -> None:
         """Train on the samples in memory alone; it resumes as `learn` does."""
+
+
+@runtime_checkable
+class UsesUnlabelled(Protocol):
+    """A learner that can learn from images without a label."""
+
+    unlabelled: Literal["ignore", "pseudo"]  # pseudo: as what it takes them for
+    n_pseudo_labelled: int  # of the last experience, those that it was sure of
 
 
 @runtime_checkable

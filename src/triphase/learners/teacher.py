@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Collection
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from triphase.maths.bias import class_rows
 from triphase.models import SplitClassifier
+
+TEMPERATURE = 2.0
 
 
 def copy_teacher(model: SplitClassifier) -> nn.Sequential:
@@ -22,3 +28,19 @@ def load_teacher(model: SplitClassifier, state: dict[str, Any]) -> nn.Sequential
     teacher = copy_teacher(model)
     teacher.load_state_dict(state["teacher"])
     return teacher
+
+
+def distillation(
+    says: Callable[[Tensor], Tensor], known: Collection[int], weight: float
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """z, logits -> weighted KL divergence to what the teacher `says` of the known classes."""
+
+    def loss(z: Tensor, logits: Tensor) -> Tensor:
+        rows = class_rows(known, logits)
+        with torch.no_grad():
+            old = says(z)[:, rows] / TEMPERATURE
+        new = logits[:, rows] / TEMPERATURE
+        kl = F.kl_div(new.log_softmax(1), old.log_softmax(1), log_target=True, reduction="batchmean")
+        return weight * TEMPERATURE**2 * kl
+
+    return loss

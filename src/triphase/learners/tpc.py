@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -24,8 +23,9 @@ from triphase.data.streams import Experience
 from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.learners.checks import check_choices, refuse_head_bias, refuse_in_several_processes
 from triphase.learners.protocol import ClosedForm, Tick, ignore
+from triphase.learners.pseudo_labels import check_confidence, pseudo_labels
 from triphase.learners.sgd import SGD
-from triphase.learners.teacher import copy_teacher, load_teacher
+from triphase.learners.teacher import copy_teacher, distillation, load_teacher
 from triphase.learners.training import (
     TrainingLoop,
     drop_label,
@@ -43,8 +43,6 @@ from triphase.models import SplitClassifier, placed
 from triphase.models.inference import Ensemble, Member
 
 SGDStep = Callable[[SGD, Tensor, Minibatch, Tensor], Tensor]  # optimizer, cross-entropy, mb, logits -> whole loss
-
-TEMPERATURE = 2.0  # of the optional distillation
 
 
 class TPC:
@@ -82,11 +80,14 @@ class TPC:
         reset_momentum: Literal["phase", "experience", "never"] = "phase",
         predict_over: Literal["seen", "all"] = "seen",
         distill: float = 0.0,  # weight of naive distillation (a footnote of the paper's Sec. VI)
+        unlabelled: Literal["ignore", "pseudo"] = "ignore",  # pseudo: they enter Phase II with pseudo-labels
+        confidence: float = 0.8,  # probability from which a pseudo-label is used
         context: Context | None = None,
     ) -> None:
         settings = {k: v for k, v in locals().items() if k not in ("self", "model", "memory", "context")}
         check_tolerance(t)
         check_std(s)
+        check_confidence(confidence)
         check_choices(TPC, settings)
         refuse_head_bias(model, "TPC")
         for name in ("w_bc", "share_1", "share_3", "distill"):
@@ -101,10 +102,13 @@ class TPC:
         self.bc, self.bc_scope, self.w_bc_scale, self.masking = bc, bc_scope, w_bc_scale, masking
         self.share_1, self.share_3, self.empty_phase1 = share_1, share_3, empty_phase1
         self.pretrained, self.predict_over, self.distill = pretrained, predict_over, distill
-        self.settings = {"learner": "tpc", **settings}
+        self.unlabelled, self.confidence, self.n_pseudo_labelled = unlabelled, confidence, 0
+        unused = ("unlabelled", "confidence") if unlabelled == "ignore" else ()
+        self.settings = {"learner": "tpc", **{k: v for k, v in settings.items() if k not in unused}}
         self.known: set[int] = set()
         self.loop = TrainingLoop(reset_momentum, context=self.context)
         self.teacher: nn.Sequential | None = None  # csf and head before the experience, if distilling
+        self.pseudo_labels: Tensor | None = None  # of the unlabelled images, from Phase II on
 
     def learn(self, experience: Experience, recipe: Recipe, tick: Tick = ignore) -> None:
         """One pass of Algorithm 1's outer loop: the experience E_i."""
@@ -121,7 +125,8 @@ class TPC:
             zero_unknown_rows_(model, self.known)  # Theta_c_j = 0 for each class j that is not known
         model.train()
         set_trainable(model, llf=llf_learns, csf=csf_learns)
-        batches = Batches(model, experience, memory, recipe, seed=self.seed, context=self.context)
+        pseudo = self.unlabelled == "pseudo" and len(experience.unlabelled) > 0
+        batches = Batches(model, experience, memory, recipe, seed=self.seed, pseudo=pseudo, context=self.context)
         (depth_1, tail_1), (depth_2, tail_2) = self._tail(first), self._tail(csf_learns)
         mask_1, mask_2 = gradient_masks(self.masking, novel, current, self.t)
         step_1, step_2 = self._sgd_step(seen, novel), self._sgd_step(seen)  # on L = L_CE + w_bc L_BC (Eq. 11)
@@ -138,6 +143,10 @@ class TPC:
 
         # Phase II: all classes learn; corrections that no wrong class needs are blocked
         if loop.begin("II"):
+            if pseudo and self.pseudo_labels is None:
+                self.pseudo_labels = pseudo_labels(batches, seen, self.confidence, self.s)
+            if self.pseudo_labels is not None:
+                batches = batches.with_pseudo_labels(self.pseudo_labels)
             set_trainable(model, llf=llf_learns, csf=csf_learns)
             optimizer = loop.optimizer(model, recipe)
             for mb in batches.mixed(loop.steps(epochs_2, batches.n_mixed), depth_2):
@@ -163,7 +172,8 @@ class TPC:
 
         if self.bc not in ("loss_only", "none"):
             normalize_(model.head.weight, seen, self.s)  # remove any residual class bias (Eq. 9)
-        self.known, self.teacher = set(seen), None
+        self.n_pseudo_labelled = 0 if self.pseudo_labels is None else int((self.pseudo_labels >= 0).sum())
+        self.known, self.teacher, self.pseudo_labels = set(seen), None, None
         set_trainable(model, llf=False, csf=csf_learns)
         loop.finish()
 
@@ -217,12 +227,14 @@ class TPC:
     def state_dict(self) -> dict[str, Any]:
         """Everything from which `learn` continues."""
         state = learner_state(self.settings, self.model, self.memory, self.known, self.loop)
+        state |= {} if self.pseudo_labels is None else {"pseudo_labels": {"labels": self.pseudo_labels}}
         return state if self.teacher is None else state | {"teacher": dict(self.teacher.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.known = load_learner_state(state, self.model, self.memory, self.loop)
         self.teacher = load_teacher(self.model, state)
+        self.pseudo_labels = state.get("pseudo_labels", {}).get("labels")
 
     def _prepare(self, recipe: Recipe, seen: frozenset[int]) -> None:
         """Refuse what cannot be learned, give the head its rows, and copy the teacher if there is distillation."""
@@ -250,7 +262,8 @@ class TPC:
         if self.bc in ("loss", "loss_only"):
             terms.append(lambda z, logits: self._bias_correction(seen, free))
         if self.teacher is not None and novel is None:
-            terms.append(self._distillation)
+            says = self.teacher if self.memory is not None else self.teacher[1]  # without memory, mb.z are features
+            terms.append(distillation(says, self.known, self.distill))
 
         def step(optimizer: SGD, loss: Tensor, mb: Minibatch, logits: Tensor) -> Tensor:
             for term in terms:
@@ -273,31 +286,15 @@ class TPC:
     def _w_bc(self, n_rows: int) -> float:
         return self.w_bc * (n_rows * self.model.n_features * self.s**2 if self.w_bc_scale == "n" else 1.0)
 
-    def _distillation(self, z: Tensor, logits: Tensor) -> Tensor:
-        """KL divergence to what the model said of the known classes before this experience."""
-        assert self.teacher is not None
-        known = class_rows(self.known, logits)
-        csf, head = self.teacher
-        with torch.no_grad():
-            old = head(csf(z) if self.memory is not None else z)[:, known] / TEMPERATURE
-        new = logits[:, known] / TEMPERATURE
-        kl = F.kl_div(new.log_softmax(1), old.log_softmax(1), log_target=True, reduction="batchmean")
-        return self.distill * TEMPERATURE**2 * kl
-
     def _warn(self, recipe: Recipe, seen: frozenset[int]) -> None:
         """Announce what will probably disappoint."""
         n_rows = len(seen) if self.bc_scope == "seen" else max(self.model.n_classes, max(seen) + 1)
         bound = stable_lr(n_rows, self.model.n_features, self.s, self._w_bc(n_rows), recipe.momentum)
         if self.bc in ("loss", "loss_only") and recipe.lr >= bound:
-            warnings.warn(
-                f"lr {recipe.lr:g} is above {bound:.3g}, where L_BC over {n_rows} classes makes training diverge; "
-                "lower lr or w_bc.",
-                TriphaseWarning,
-                stacklevel=4,
+            sentence = (
+                f"lr {recipe.lr:g} is above {bound:.3g}, where L_BC over {n_rows} classes makes training diverge"
             )
+            warnings.warn(f"{sentence}; lower lr or w_bc.", TriphaseWarning, stacklevel=4)
         if self.memory is None and not self.pretrained:
-            warnings.warn(
-                "Neither pre-training nor replay: the paper does not recommend TPC for this case.",
-                TriphaseWarning,
-                stacklevel=4,
-            )
+            sentence = "Neither pre-training nor replay: the paper does not recommend TPC for this case."
+            warnings.warn(sentence, TriphaseWarning, stacklevel=4)

@@ -14,7 +14,9 @@ from triphase.learners import TPC
 TPC_DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(TPC).parameters.items()}
 CHANGES = {name: change for name, change in (PAPER_ABLATIONS | OPEN_CHOICES).items() if name != FULL}
 ABLATIONS = {frozenset(change.items()): name for name, change in CHANGES.items()}
-ABLATED = sorted({name for change in ABLATIONS for name, _ in change} & TPC_DEFAULTS.keys() | {"empty_phase1"})
+ABLATED = sorted(
+    {name for change in ABLATIONS for name, _ in change} & TPC_DEFAULTS.keys() | {"empty_phase1", "unlabelled"}
+)
 TRAINS_ALL = "llf learns too"
 
 

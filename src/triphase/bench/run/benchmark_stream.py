@@ -12,13 +12,19 @@ from triphase.bench.ranges import parse_ranges
 from triphase.bench.run.options import RunOptions, flag
 from triphase.data import sources
 from triphase.data.images import select_classes, subsample
+from triphase.data.partial_labels import hide_labels
 from triphase.data.streams import Stream, class_incremental, stream, with_repetition
 from triphase.errors import InvalidValue
 from triphase.models import backbone
 
 
 def make_stream(benchmark: Benchmark, options: RunOptions, data: Path) -> Stream:
-    """The stream of a benchmark in one of its class orders."""
+    """The stream of a benchmark in one of its class orders, of which --labelled hides labels."""
+    whole = _labelled_stream(benchmark, options, data)
+    return whole if options.labelled is None else hide_labels(whole, options.labelled, options.seed)
+
+
+def _labelled_stream(benchmark: Benchmark, options: RunOptions, data: Path) -> Stream:
     size = image_size(benchmark, options)
     if benchmark.shape is None:
         return _published_stream(benchmark, options, data, size)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from triphase.bench.learners import LEARNER_SPECS, check_learner_options
 from triphase.bench.ranges import parse_ranges
+from triphase.data.partial_labels import check_share
 from triphase.errors import InvalidValue
 from triphase.models.split import Precision
 
@@ -154,6 +155,13 @@ class RunOptions:
         compared="equal",
         caveat="{} training images a class",
     )
+    labelled: float | None = _option(
+        None,
+        "Share of each class's training images that have a label; the others are unlabelled.",
+        recorded_as=("labelled",),
+        compared="equal",
+        caveat="labels for {:.0%} of the training images",
+    )
     classes: str | None = _option(
         None,
         "Use only these classes, by label: 50-99 or 0,3,7.",
@@ -187,6 +195,8 @@ class RunOptions:
             raise InvalidValue(f"--epochs-scale must be above 0 and finite, got {self.epochs_scale}.")
         if self.epochs is not None and self.epochs_scale != 1:
             raise InvalidValue("--epochs and --epochs-scale contradict each other: give one of them.")
+        if self.labelled is not None:
+            check_share(self.labelled)
         if self.classes is not None:
             parse_ranges("--classes", self.classes)
         for name, info in option_infos().items():

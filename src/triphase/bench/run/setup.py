@@ -149,6 +149,8 @@ def _settings(benchmark: Benchmark, options: RunOptions, weights: Path | None) -
         "compiled": options.compiled,
         "weights": None if weights is None else checksum(weights),
     }
+    if options.labelled is not None:
+        settings["labelled"] = options.labelled
     if options.classes is not None:
         settings["classes"] = format_ranges(parse_ranges("--classes", options.classes))
     return settings

@@ -78,7 +78,12 @@ def make_job(out: Path, benchmark: Benchmark, options: RunOptions) -> Job:
     name = f"{options.learner}-order{options.order}"
     if options.experiences is not None:
         name = f"first-order{options.order}"
-    parts = {"seed": options.seed or None, "lr": options.lr, "wd": options.weight_decay}
+    parts = {
+        "seed": options.seed or None,
+        "lr": options.lr,
+        "wd": options.weight_decay,
+        "labelled": options.labelled,
+    }
     name += "".join(f"-{key}{value}" for key, value in parts.items() if value is not None)
     name += "".join(f"-{key}={value}" for key, value in options.own.items())
     name += ("-no-replay" if options.replay == "none" else "") + ("-brn" if options.norm == "brn" else "")

@@ -18,6 +18,7 @@ INFO = DatasetInfo(
     "yourself",
     "one folder for each class, such as cat/1.jpg and dog/2.jpg, and nothing else",
 )
+UNLABELLED_FOLDER = "_unlabelled"  # beside class folders: photos that nobody has put into one
 CHUNK = 1024  # files handed to the threads together, so that a huge folder does not fill the memory
 
 
@@ -65,7 +66,7 @@ def folder(root: Path, size: int, *, skip_bad: bool = False) -> Folder:
 
 def check_integrity(data: Path, progress: Progress, taken: Collection[str] = ()) -> Integrity:
     """Classes and photos, found as `folder` finds them but not decoded; names that are taken belong to others."""
-    names = [name for name in listdir(data) if name not in taken]
+    names = [name for name in listdir(data) if name not in taken and name != UNLABELLED_FOLDER]
     loose = [name for name in names if _is_image(data / name)]
     photos: dict[str, int] = {}
     for name in names:
@@ -93,7 +94,7 @@ def layout(root: Path) -> str:
 
 
 def class_folders(root: Path) -> list[ClassFolder]:
-    """The class folders with their files, sorted by name; hidden ones do not count."""
+    """The class folders with their files, sorted by name; hidden ones and `_unlabelled` do not count."""
     if not root.exists():
         raise BadData(f"There is no folder {root}; check the spelling.")
     if not root.is_dir():
@@ -102,10 +103,19 @@ def class_folders(root: Path) -> list[ClassFolder]:
     loose = [root / name for name in names if _is_image(root / name)]
     if loose:
         raise BadData(f"{loose[0]} ({len(loose)} in all) is not in a class folder; {layout(root)}.")
-    classes = [files_below(root / name) for name in names if (root / name).is_dir()]
+    folders = [name for name in names if (root / name).is_dir()]
+    if folders == [UNLABELLED_FOLDER]:
+        raise BadData(f"{root} holds nothing but {UNLABELLED_FOLDER}, and classes need labels; {layout(root)}.")
+    classes = [files_below(root / name) for name in folders if name != UNLABELLED_FOLDER]
     if not classes:
         raise BadData(f"{root} has no class folders; {layout(root)}.")
     return classes
+
+
+def unlabelled_files(root: Path) -> list[Path]:
+    """The images in the folder of unlabelled photos, if there is one, sorted."""
+    place = root / UNLABELLED_FOLDER
+    return files_below(place).images if place.is_dir() else []
 
 
 def files_below(start: Path) -> ClassFolder:
