@@ -7,7 +7,8 @@ turns with a `Predictor` in this process: the ratio is what HTTP costs. Processo
 where other work runs. Then it asks once more, and a lesson begins in the middle. Then all clients ask without
 pause, for half of the minutes alone, and for half of them while lessons run one after the other. Whatever is not
 an answer with status 200 is an error. Memory is what the server holds (RSS), read every second: its median over
-the first and over the last fifth of the time tells whether it grows.
+the first and over the last fifth of the time tells whether it grows. At a terminal, standard error shows how far
+it has come.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from generated_photos import draw, make_photos
@@ -63,13 +67,31 @@ class OneAnswer:
     in_process_cpu: float
 
 
+def progress() -> Progress:
+    """How far a part has come, for a person at a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[said]}"),
+    )
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def counted(rounds: int, what: str) -> Iterator[int]:
+    """Count to a number, with progress."""
+    with progress() as shown:
+        yield from shown.track(range(rounds), task_id=shown.add_task(what, said=""))
+
+
 def in_turns(rounds: int, server: int, port: int, model: Path, photo: Path) -> OneAnswer:
     """One answer over HTTP and by a predictor in this process, taking turns."""
     torch.set_num_threads(1)
     predictor, client, body = Predictor.open(model), Client(port), multipart([(photo.name, photo.read_bytes())])
     over_http, in_process, own = [], [], 0.0
     before = processor_seconds(server)
-    for _ in range(rounds):
+    for _ in counted(rounds, "one client and a predictor in turns"):
         over_http.append(milliseconds(lambda: client.answer(body)))
         begun = time.process_time()
         in_process.append(milliseconds(lambda: predictor.answer_files([photo])))
@@ -85,7 +107,7 @@ def with_lesson(rounds: int, port: int, photo: Path) -> tuple[float, float]:
     client, body, taken = Client(port), multipart([(photo.name, photo.read_bytes())]), list[float]()
     upload(client, 0)
     number = None
-    for turn in range(rounds):
+    for turn in counted(rounds, "one client, then a lesson"):
         if turn == rounds // 2:
             number = client.post("/lessons", {"draft": "load", "force": True})["id"]
         taken.append(milliseconds(lambda: client.answer(body)))
@@ -137,6 +159,12 @@ def load(seconds: float, clients: int, server: int, port: int, bodies: Sequence[
         threads.append(threading.Thread(target=lambda: taught.__setitem__(0, keep_teaching(end, port))))
     for thread in threads:
         thread.start()
+    with progress() as shown:
+        task = shown.add_task(f"{clients} clients{', lessons running' * lessons}", total=seconds, said="")
+        while (left := end - time.perf_counter()) > 0:
+            time.sleep(min(left, 0.5))
+            said = f"{sum(map(len, taken)):,} answers, {sum(errors)} errors"
+            shown.update(task, completed=seconds - left, said=said)
     for thread in threads:
         thread.join()
     times, fifth = sorted(value for one in taken for value in one), max(1, len(memory) // 5)
@@ -220,9 +248,9 @@ def measure(arguments: argparse.Namespace, server: int, port: int, place: Path) 
     photos = sorted((place / "photos" / "jpeg2").rglob("*.jpg"))
     bodies = [multipart([(photo.name, photo.read_bytes())]) for photo in photos]
     Client(port).answer(bodies[0])
-    for line in (
-        *one_client(arguments, server, port, place / "model", photos[0]),
-        *all_clients(arguments, server, port, bodies),
+    for line in chain(
+        one_client(arguments, server, port, place / "model", photos[0]),
+        all_clients(arguments, server, port, bodies),
     ):
         print(line, flush=True)
         yield line

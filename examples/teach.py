@@ -24,15 +24,15 @@ def make_photos(folder: Path, name: str, colour: str, n: int) -> None:
         image.save(folder / name / f"{k}.png")
 
 
-def main() -> None:
-    """Two lessons; the second brings a class that the first did not have."""
+def main(**options: str | int) -> None:
+    """Two lessons; the second brings a class that the first did not have. `options` are those of a new model."""
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
         make_photos(folder / "monday", "red disc", "red", 12)
         make_photos(folder / "monday", "blue square", "blue", 12)
         make_photos(folder / "friday", "green disc", "green", 12)
         for day in ("monday", "friday"):
-            outcome = teach(folder / "model", folder / day)
+            outcome = teach(folder / "model", folder / day, options)
             print(f"{day}: version {outcome.version}, {outcome.learned} photos, {outcome.seconds:.1f} s")
         predictor = Predictor.open(folder / "model")
         names = ("monday/red disc", "monday/blue square", "friday/green disc")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")  # also for every process that a test starts
 
 import pytest
 import torch
@@ -98,12 +101,21 @@ def world(original: World, tmp_path: Path) -> World:
 
 @pytest.fixture(scope="session")
 def lite0_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with a pre-trained network at 64 pixels; photos that it was not taught lie beside it, in test/."""
-    folder = tmp_path_factory.mktemp("lite0")
-    for colour in ("red", "green", "blue"):
-        paint(folder / "one" / colour, colour, range(8))
-        paint(folder / "test" / colour, colour, range(100, 106))
-    done("teach", folder / "model", folder / "one", "--image-size", "64", "--memory", "120")
+    """A model with a pre-trained network at 64 pixels; photos that it was not taught lie beside it, in test/.
+
+    All workers share it: a test that changes it copies it first.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "lite0"
+    folder.mkdir(exist_ok=True)
+    with (folder / "LOCK").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "model").exists():
+            for colour in ("red", "green", "blue"):
+                paint(folder / "one" / colour, colour, range(8))
+                paint(folder / "test" / colour, colour, range(100, 106))
+            done("teach", folder / "made", folder / "one", "--image-size", "64", "--memory", "120")
+            (folder / "made").rename(folder / "model")
     return folder / "model"
 
 

@@ -117,7 +117,7 @@ def assert_tidy(store: Store) -> None:
     )
     names = [file.relative_to(store.path).as_posix() for file in all_files(store.path)]
     assert all(allowed.fullmatch(name) or name.startswith("work/") for name in names), names
-    needed = {p.sha256 for n in store.version_numbers() for p in store.load(n)[1].parts.values()}
+    needed = {p.sha256 for n in store.version_numbers() for p in store.version(n).parts.values()}
     assert {file.stem for file in (store.path / "parts").glob("*")} == needed
     assert {*store.version_numbers()} <= {event["version"] for event in store.history()}
 

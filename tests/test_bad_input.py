@@ -22,7 +22,7 @@ from triphase import state as files
 from triphase.cli import main
 
 COMMAND = str(Path(sys.executable).with_name("triphase"))
-DIGITS = ["bench", "run", "digits-5", "--epochs", "3", "--threads", "1"]
+DIGITS = ["bench", "run", "digits-5", "--per-class", "60", "--epochs", "3", "--threads", "1"]
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -258,7 +258,7 @@ def test_skip_bad_goes_on_and_counts(triphase: Call, tmp_path: Path) -> None:
         (["--epochs", "4"], "first.epochs 3 (now 4)"),
         (["--lr", "0.001"], "first.lr 0.005 (now 0.001)"),
         (["--memory", "50"], "memory.capacity 100 (now 50)"),
-        (["--per-class", "20"], "per_class None (now 20)"),
+        (["--per-class", "20"], "per_class 60 (now 20)"),
         (["--set", "t=0.25"], "t 0.5 (now 0.25)"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

@@ -136,9 +136,11 @@ def test_stopped_after_any_save_it_ends_the_same(
     make, first = LEARNERS[name]
     rest, stream = replace(first, n_mbr=8), tiny_stream()
     reference = run(make(), stream, first=first, rest=rest, out=tmp_path / "reference", save_every=0)
-    expected, saves = weights(tmp_path / "reference"), 0
+    stride = 1 if name == "tpc" else 3  # the others at a part of the saves, each at another one
+    expected, saves = weights(tmp_path / "reference"), list(LEARNERS).index(name) % stride + 1 - stride
     while True:
-        out, saves = tmp_path / f"stopped after {saves + 1}", saves + 1
+        saves += stride
+        out = tmp_path / f"stopped after {saves}"
         stop_at_save(saves)
         try:
             run(make(), stream, first=first, rest=rest, out=out, save_every=0)

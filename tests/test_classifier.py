@@ -32,7 +32,7 @@ from triphase.app.store.versions import Store
 from triphase.app.teach import teach
 from triphase.errors import BadData, Busy, InvalidValue, Mismatch, TriphaseError, TriphaseWarning
 
-SMALL: dict[str, Any] = {"backbone": "small_cnn", "image_size": 32, "memory": 60}
+SMALL: dict[str, Any] = {"backbone": "small_cnn", "image_size": 16, "memory": 60}
 
 
 def pictures(classes: list[int], n: int = 12, side: int = 32, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +127,7 @@ def test_pictures_of_every_kind_are_the_same_picture(tmp_path: Path) -> None:
     for i, pixels in enumerate(x):
         Image.fromarray(pixels).save(tmp_path / f"{i}.png")
         paths.append(tmp_path / f"{i}.png")
-    classifier = ContinualClassifier(**SMALL).fit(x, y)
+    classifier = ContinualClassifier(**(SMALL | {"image_size": 32})).fit(x, y)
     expected = classifier.predict_proba(x)
     kinds: list[Any] = [
         paths,
@@ -403,7 +403,7 @@ def test_parameters_that_changed_after_fit_are_refused() -> None:
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
-    options = SMALL | {"seed": np.int64(3), "image_size": np.int32(32), "memory": np.int64(40)}
+    options = SMALL | {"seed": np.int64(3), "image_size": np.int32(16), "memory": np.int64(40)}
     ContinualClassifier(**options).fit(*pictures([0, 1], n=4)).save(tmp_path / "model")
     assert ContinualClassifier.load(tmp_path / "model").get_params()["seed"] == 3
 

@@ -37,7 +37,7 @@ def test_demo_as_one_document_with_a_page_that_needs_nothing_else(triphase: Call
 
 
 def test_demo_prints_a_table_and_where_the_page_is(triphase: Call) -> None:
-    answer = triphase("demo", "--epochs-scale", "0.1", "--out", "shown", "--no-lessons")
+    answer = triphase("demo", "--epochs-scale", "0.02", "--out", "shown", "--no-lessons")
     assert answer.status == 0
     for word in ("TPC", "Replay", "Fine-tuning", "Joint training", "AMCA", "final accuracy"):
         assert word in answer.out

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from faults import die_everywhere, graves_in
 from lessons import SMALL, done, paint, triphase
@@ -129,6 +130,12 @@ def main(folder: Path, every: int) -> None:
                 assert not end.code, words
 
     torch.set_num_threads(1)
+    call(["rename", str(shutil.copytree(folder / "model", folder / "imported")), "blue", "azure"])
+    import scipy.optimize  # noqa: F401  # here once, and not in each process that is forked
+
+    import triphase.cli.teach  # noqa: F401
+
+    Image.init()
     for command in COMMANDS:
         shutil.copytree(folder / "model", folder / command / "before")
 

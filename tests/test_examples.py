@@ -34,8 +34,15 @@ def test_the_readme_s_own_lines_run(
     assert (tmp_path / "runs" / "digits" / "weights.safetensors").exists()
 
 
-def test_the_teaching_example_learns_two_lessons(capsys: pytest.CaptureFixture[str]) -> None:
-    teach.main()
+@pytest.mark.parametrize(
+    "options",
+    [{"backbone": "small_cnn", "image_size": 32}, pytest.param({}, marks=pytest.mark.slow)],
+    ids=["small", "default"],
+)
+def test_the_teaching_example_learns_two_lessons(
+    options: dict[str, str | int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    teach.main(**options)
     out = capsys.readouterr().out
     assert "friday: version 2, 12 photos" in out
     assert "friday/green disc: green disc" in out and "monday/red disc: red disc" in out

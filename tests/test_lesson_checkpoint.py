@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from PIL import Image
 
 from lessons import SMALL, World, assert_same_state, done, paint, triphase, versions
 from triphase.app import lesson_checkpoint
@@ -193,9 +194,13 @@ def _child(job: dict[str, Any], out: int) -> int:
 
 
 def _nursery() -> None:
-    """Fork a process for each job; answer its end and what it told."""
+    """Import what takes long, then fork a process for each job; answer its end and what it told."""
+    import scipy.optimize  # noqa: F401
     import torch._dynamo  # noqa: F401
 
+    import triphase.cli.teach  # noqa: F401
+
+    Image.init()
     torch.set_num_threads(1)
     while line := sys.stdin.readline():
         reader, writer = os.pipe()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ def test_a_correction_is_one_key_and_becomes_the_next_lesson(visitor: Visitor, w
         assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ["blue"]
         page.locator(".answer").get_by_role("button", name="green").click()
         expect(page.locator(".noted")).to_have_text("Noted as green for the next lesson.")
+        expect(page.locator(".toast")).to_have_text(re.compile("Noted as green"))  # in place of the one before
         assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ["green"]
 
 

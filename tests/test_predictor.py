@@ -22,7 +22,7 @@ from triphase.data.images import Images
 from triphase.errors import CorruptState
 from triphase.state import State
 
-THREADS, CALLS = 8, 200
+THREADS, CALLS = 8, 60
 
 
 def photos(folder: Path, size: int = 8) -> Images:

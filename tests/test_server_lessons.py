@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -18,6 +19,8 @@ import pytest
 from lessons import World, assert_same_state, done, paint
 from serving import SMALL, TOKEN, Served, serving
 from triphase.app.predictor import Predictor
+from triphase.errors import CannotWrite
+from triphase.server import lesson_records, workers
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, Source
 from triphase.server.options import ServeOptions
@@ -292,3 +295,28 @@ def test_a_process_that_dies_fails_its_lesson_which_goes_on(long: Path, tmp_path
         assert lesson["state"] == "failed" and "status -9" in lesson["error"]
         served.post(f"/lessons/{number}/resume")
         assert served.finished(number)["state"] == "done"
+
+
+def test_a_lesson_whose_process_cannot_be_started_is_in_nobodys_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def spawn() -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    def full(*arguments: object) -> None:
+        raise CannotWrite("Cannot write record.json: the disk is full.")
+
+    monkeypatch.setattr(workers, "_spawn", spawn)
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(world.two)
+        assert "Cannot allocate memory" in served.post("/lessons/plan", {"draft": "next"}, 503)["detail"]
+        assert "cannot be started" in served.post("/lessons", {"draft": "next"}, 503)["detail"]
+        (lesson,) = served.get("/lessons")["lessons"]
+        assert lesson["state"] == "failed" and "Cannot allocate memory" in lesson["error"]
+        assert served.get("")["lesson"] is None and served.events(lesson["id"])[-1]["data"]["state"] == "failed"
+        with monkeypatch.context() as patched:
+            patched.setattr(lesson_records, "write_json", full)
+            assert "disk is full" in served.post(f"/lessons/{lesson['id']}/resume", status=507)["detail"]
+        assert served.get(f"/lessons/{lesson['id']}")["state"] == "failed"
+        served.client.delete(f"{served.model}/lessons/{lesson['id']}", params={"to_draft": True})
+        assert len(served.get("/drafts/next")["photos"]) == 15

@@ -201,7 +201,7 @@ def do_damage(path: Path, stranger: Path, kind: str, which: int, where: float, o
         file.mkdir()
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.lists(damage(), min_size=1, max_size=3), st.sampled_from(["publish", "undo", "prune", "rewrite"]))
 def test_damaged_model_is_right_or_refused(
     originals: Path, damages: list[tuple[str, int, float, int]], deed: str

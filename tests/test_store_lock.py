@@ -119,6 +119,9 @@ WRITES: dict[str, Callable[[Store], object]] = {
 }
 
 
+STRIDES = {"rewrite": len(THEFTS)}  # it has many operations: each theft at a part of them, together at all
+
+
 def save_checkpoint(store: Store, state: State) -> None:
     checkpoint = Checkpoint(store.work / "state", store.directory.lock)
     checkpoint.load()
@@ -160,9 +163,10 @@ def test_a_directory_that_is_lost_between_a_check_and_a_write_is_noticed_after_i
     filled: Path, tmp_path: Path, theft: str, write: str
 ) -> None:
     """At every operation on the disk: what takes its place stays as it is, and the lost directory is whole."""
-    n, stolen, before = 0, True, everything(filled)
+    stride = STRIDES.get(write, 1)
+    n, stolen, before = list(THEFTS).index(theft) % stride + 1 - stride, True, everything(filled)
     while stolen:
-        n, stolen = n + 1, False
+        n, stolen = n + stride, False
         store = Store(shutil.copytree(filled, tmp_path / str(n) / "m"))
 
         def steal(path: Path = store.path) -> None:

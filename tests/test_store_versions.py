@@ -170,7 +170,7 @@ def test_readers_get_a_complete_model_while_a_writer_publishes_undoes_prunes_and
     for thread in readers:
         thread.start()
     try:
-        for i in range(2, 52):
+        for i in range(2, 32):
             store.publish(model(i), info(i), taught(i))
             if i % 5 == 0:
                 store.undo()

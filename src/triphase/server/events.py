@@ -9,6 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from triphase.server.problems import Refused
+
+MEDIA_TYPE = "text/event-stream"
 HEARTBEAT = 15.0  # seconds without an event after which a comment shows that the server is there
 POLL = 0.5  # seconds between two looks whether the server ends
 
@@ -53,6 +59,38 @@ class EventLog:
             except asyncio.TimeoutError:
                 pass
         return self.after(last)
+
+
+class Watchers:
+    """Those who follow lessons at once; they are bounded, since answers need room beside them."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._now = most, 0
+
+    def respond(self, events: AsyncIterator[bytes]) -> Response:
+        """A response that one more of them reads, if there is room."""
+        if self._now >= self._most:
+            sentence = f"{self._most} connections follow lessons already; close some of them, or try again later."
+            raise Refused(503, sentence, {"Retry-After": "5"})
+        self._now += 1
+        return _Watched(events, self._leave)
+
+    def _leave(self) -> None:
+        self._now -= 1
+
+
+class _Watched(StreamingResponse):
+    """Events, and what is to be done when nobody reads them any more."""
+
+    def __init__(self, events: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
+        super().__init__(events, media_type=MEDIA_TYPE)
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
 
 
 async def stream(

@@ -18,7 +18,7 @@ from triphase.errors import Busy, CannotWrite, InvalidValue, TriphaseError
 from triphase.server.drafts import Drafts
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, NewLesson, Plan, Source
-from triphase.server.problems import NotFound
+from triphase.server.problems import NotFound, Refused
 from triphase.server.workers import Workers, events, hang_up
 
 PATIENCE = 30.0  # seconds until a model is free that the process of the server before was teaching
@@ -54,7 +54,7 @@ class Lessons:
         self.records.read()
         for record in self.records:
             if record.lesson.state == "running" and self.running is None:
-                with suppress(NotFound):  # its record says what is missing
+                with suppress(NotFound, Refused):  # its record says what is missing
                     await self._launch(record, recovered=True)
             else:
                 self.records.remove_photos(record)
@@ -122,7 +122,7 @@ class Lessons:
 
     async def resume(self, number: int, force: bool | None) -> Lesson:
         """Go on with a lesson that was stopped, refused or failed."""
-        record = self.records.get(number)
+        record = self.records.get(number).model_copy(deep=True)  # which takes its place once it is written
         self.check_idle()
         if record.lesson.state == "done":
             raise InvalidValue(f"Lesson {number} of {self.model.name} is done: begin another one.")
@@ -198,11 +198,21 @@ class Lessons:
         }
         request |= {"photos": str(photos), "patience": PATIENCE if recovered else 0}
         request["parent"] = record.parent if recovered else None
-        self._process = await self._start(request)
+        try:
+            self._process = await self._start(request)
+        except Refused as error:
+            await self._finish(record, {"event": "error", "sentence": str(error)})
+            raise
         self._task = asyncio.create_task(self._follow(self._process, record, recovered))
 
     async def _start(self, request: dict[str, Any]) -> Process:
-        return await self._workers.start(self._always | request)
+        try:
+            return await self._workers.start(self._always | request)
+        except OSError as error:
+            sentence = (
+                f"The process of a lesson cannot be started ({error.strerror}); end other programs, and try again."
+            )
+            raise Refused(503, sentence) from error
 
     async def _follow(self, process: Process, record: Record, recovered: bool) -> None:
         """Record the events of a lesson until it ends."""

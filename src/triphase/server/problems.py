@@ -30,7 +30,7 @@ STATUS: dict[type[TriphaseError], int] = {
     InvalidValue: 422,
     BadData: 422,
     Mismatch: 422,
-    CorruptState: 500,
+    CorruptState: 409,
     CannotWrite: 507,
     Busy: 409,
     LockLost: 409,
@@ -90,6 +90,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, OSError):  # while a body was read, which is kept in a file if it is large
+            return await of_the_system(request, error.__cause__)
         return respond(error.status_code, _sentence(error, request), dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
@@ -116,4 +118,6 @@ def _sentence(error: HTTPException, request: Request) -> str:
         return f"There is nothing at {request.url.path}; /api/v1/docs lists what there is."
     if error.status_code == 405:
         return f"{request.url.path} does not take {request.method}."
+    if error.status_code == 400 and error.__cause__ is not None:
+        return "The body of the request cannot be read; send JSON in UTF-8, or files as multipart/form-data."
     return str(error.detail)

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from triphase.errors import BadData, InvalidValue
 from triphase.server.api import Application, create_app
 from triphase.server.options import ServeOptions
-from triphase.server.security import EVERYWHERE, LOOPBACK, Access, allowed_hosts
+from triphase.server.problems import MEDIA_TYPE, problem
+from triphase.server.security import EVERYWHERE, LOOPBACK, SECURITY_HEADERS, Access, allowed_hosts
 
 PORT = 8765
 KEEP_ALIVE = 60  # seconds that a connection stays open between requests
@@ -161,6 +163,16 @@ def _timed_protocol(seconds: float) -> type[H11Protocol]:
         def _close_if_silent(self) -> None:
             if self.cycle is None and not self.transport.is_closing():
                 self.transport.close()
+
+        def send_400_response(self, msg: str) -> None:
+            body = problem(400, "This is no HTTP request that can be read; look at its first line and its headers.")
+            about = {"Content-Type": MEDIA_TYPE, "Content-Length": f"{len(body)}", "Connection": "close"}
+            head = h11.Response(
+                status_code=400, headers=[*(about | SECURITY_HEADERS).items()], reason=b"Bad Request"
+            )
+            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+            self.transport.close()
 
     return TimedProtocol
 

@@ -26,8 +26,11 @@ class Workers:
     async def start(self, request: dict[str, Any]) -> Process:
         """A process that does what a request says: the spare one, or a new one."""
         spare, self._spare = self._spare, None
-        process = await (spare if spare is not None else _spawn())
-        if process.returncode is not None:
+        process = None
+        if spare is not None:
+            with suppress(OSError):  # it could not be started then
+                process = await spare
+        if process is None or process.returncode is not None:
             process = await _spawn()
         assert process.stdin is not None
         process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -46,14 +49,15 @@ class Workers:
         if self._timer is not None:
             self._timer.cancel()
         if self._spare is not None:
-            process = await self._spare
-            with suppress(ProcessLookupError):
+            with suppress(OSError):  # it has ended, or was never there
+                process = await self._spare
                 process.kill()
-            await process.wait()
+                await process.wait()
 
     def _end_spare(self) -> None:
         if self._spare is not None and self._spare.done():
-            hang_up(self._spare.result())
+            if self._spare.exception() is None:
+                hang_up(self._spare.result())
             self._spare = None
 
 

@@ -26,7 +26,7 @@ MODEL = "/api/v1/models/{model}"
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route may answer besides its own answer, for the schema."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    every = (400, 401, 403, 404, 408, 411, 413, 421, 500, 503)
+    every = (400, 401, 403, 404, 408, 409, 411, 413, 421, 500, 503)
     return {status: {"description": "A problem", "content": content} for status in sorted({*every, *statuses})}
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from triphase.errors import InvalidValue
-from triphase.server.events import stream
+from triphase.server.events import MEDIA_TYPE, Watchers, stream
 from triphase.server.lesson_schemas import Lesson, Lessons, NewConsolidation, NewLesson, Plan, Resume
 from triphase.server.problems import NotFound
 from triphase.server.routes.common import MODEL, OneModel, problems
@@ -17,7 +17,7 @@ from triphase.server.routes.common import MODEL, OneModel, problems
 LESSON = MODEL + "/lessons/{lesson}"
 router = APIRouter(tags=["lessons"], responses=problems(409, 422, 507))
 EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}},
     204: {"description": "The lesson is over, and all its events were sent"},
 }
 
@@ -91,7 +91,8 @@ async def watch_lesson(
     if is_over() and last >= len(log):
         return Response(status_code=204)
     events = stream(log, last, is_over, lambda: bool(request.app.state.closing))
-    return StreamingResponse(events, media_type="text/event-stream")
+    watchers: Watchers = request.app.state.watchers
+    return watchers.respond(events)
 
 
 def _number(last_event_id: str | None) -> int:

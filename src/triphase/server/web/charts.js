@@ -23,14 +23,14 @@ function shareAxis(chart, width) {
 
 // points: [{name, accuracy, note}], oldest first
 export function accuracyChart(points) {
-  const width = 640;
+  const width = matchMedia("(max-width: 700px)").matches ? 320 : 640; // or the words would be too small
   const spoken = points.map((point) => `${point.name}: ${percent(point.accuracy)}`).join(", ");
   const chart = frame(width, `Accuracy on held-out photos over the lessons. ${spoken}`);
   shareAxis(chart, width);
   const xOf = (i) => LEFT + 24 + (points.length < 2 ? 0 : (i * (width - LEFT - 56)) / (points.length - 1));
   const line = points.map((point, i) => `${i ? "L" : "M"}${xOf(i)} ${yOf(point.accuracy)}`).join(" ");
   chart.append(svg("path", { class: "curve", d: line }));
-  const every = Math.ceil(points.length / 10);
+  const every = Math.ceil((points.length * 64) / width);
   points.forEach((point, i) => {
     chart.append(svg("circle", { class: "dot", cx: xOf(i), cy: yOf(point.accuracy), r: 5.5 }, svg("title", {}, `${point.name}: ${percent(point.accuracy)}${point.note ? `, ${point.note}` : ""}`)));
     if (i % every === 0) chart.append(svg("text", { x: xOf(i), y: HEIGHT - 8, "text-anchor": "middle" }, point.name));

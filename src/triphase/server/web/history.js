@@ -72,7 +72,7 @@ export class History {
       ["Photos taught", model.taught.toLocaleString("en")],
       ["Accuracy on held-out photos", interval(model.accuracy)],
       ["Remembered", `${plural(memory.samples, "sample")}, ${bytes(memory.bytes)}`],
-      ["Network", `${model.backbone}, ${model.image_size} px`],
+      ["Network", `${model.image_size} px, ${model.backbone}`],
       ["On disk", bytes(model.bytes)],
     ];
     return h("div", { class: "panel" }, h("h2", {}, "The model"),

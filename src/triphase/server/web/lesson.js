@@ -48,6 +48,7 @@ export class LessonView {
     this.fill = h("span", { class: "fill" });
     this.figures = h("p", { class: "soft small number" });
     this.inUse = h("p", { class: "small", hidden: true });
+    this.advice = h("p", { class: "soft small" }, "Go on as you like: answers come from the version before until this one is ready. Stopping loses nothing.");
     this.track = h("div", { class: "track", role: "progressbar", "aria-label": "Progress of the lesson", "aria-valuemin": "0", "aria-valuemax": "100" }, this.fill);
     const stop = h("button", { type: "button", onclick: async () => {
       stop.disabled = true;
@@ -58,7 +59,7 @@ export class LessonView {
       h("div", { class: "panel-head" }, h("h2", {}, isConsolidation(lesson) ? "Consolidating" : "A lesson is running"), stop),
       h("ol", { class: "stages" }, this.stages),
       h("div", { role: "status" }, this.text, this.inUse), this.track, this.figures,
-      h("p", { class: "soft small" }, "Go on as you like: answers come from the version before until this one is ready. Stopping loses nothing.")));
+      this.advice));
     this.#update();
   }
 
@@ -75,6 +76,7 @@ export class LessonView {
     if (progress.taught_quick && this.inUse.hidden) {
       this.inUse.hidden = false;
       replace(this.inUse, h("span", { class: "tag good" }, "In use already"), " The quick version answers now, and is improved in the background. ", h("a", { href: "#try" }, "Try it"));
+      this.advice.textContent = "Go on as you like. Stopping loses nothing.";
     }
     this.#strip();
   }

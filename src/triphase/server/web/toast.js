@@ -6,11 +6,12 @@ const SECONDS = 7;
 
 export function toast(sentence, { action, run, bad = false } = {}) {
   const close = () => element.remove();
-  const element = h("div", { class: bad ? "toast bad" : "toast" },
+  const element = h("div", { class: bad ? "toast bad" : "toast", "data-action": action ?? "" },
     h("p", {}, sentence),
     action && h("button", { type: "button", onclick: () => { close(); run(); } }, action),
     h("button", { type: "button", class: "icon-button", "aria-label": "Close this message", onclick: close }, "×"));
   const place = $("#toasts");
+  if (action) for (const earlier of [...place.children]) if (earlier.dataset.action === action) earlier.remove();
   while (place.childElementCount > 2) place.firstElementChild.remove();
   place.append(element);
   const timer = () => setTimeout(() => (element.matches(":hover, :focus-within") ? timer() : close()), SECONDS * 1000);

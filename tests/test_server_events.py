@@ -1,0 +1,51 @@
+"""Those who follow a lesson: as many as there is room for, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from starlette.types import Message
+
+from triphase.server.events import Watchers
+from triphase.server.problems import Refused
+
+
+async def events() -> AsyncIterator[bytes]:
+    yield b": nothing\n\n"
+
+
+async def never() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def gone() -> Message:
+    return {"type": "http.disconnect"}
+
+
+async def ignore(message: Message) -> None:
+    pass
+
+
+async def broken(message: Message) -> None:
+    raise OSError("the connection is gone")
+
+
+def test_one_more_is_refused_until_another_has_left() -> None:
+    watchers, scope = Watchers(2), {"type": "http", "asgi": {"spec_version": "2.3"}}
+
+    async def follow() -> None:
+        for receive, send in ((never, ignore), (gone, ignore), (never, broken)):
+            first, second = watchers.respond(events()), watchers.respond(events())
+            with pytest.raises(Refused, match="2 connections follow lessons already; close some") as full:
+                watchers.respond(events())
+            assert full.value.status == 503 and full.value.headers == {"Retry-After": "5"}
+            for response in (first, second):
+                try:
+                    await response(scope, receive, send)
+                except Exception:
+                    assert send is broken
+
+    asyncio.run(follow())
