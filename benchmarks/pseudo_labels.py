@@ -16,6 +16,7 @@ import argparse
 import json
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from triphase.context import Context
 
 STREAM, SHARES, ORDERS = find("cifar100:5/10-5"), (0.1, 0.25, 0.5), (0, 1, 2)
 LONGER = "left out, 8 epochs"  # about as many steps of Phase II as with pseudo-labels
-ARMS = ("left out", "pseudo-labels", LONGER)
+MEASURES = {"AMCA": "amca", "final": "final_accuracy"}
 CONFIDENCES = (0.8, 0.95, 0.99)
 BASE = RunOptions(learner="tpc", per_class=60, memory=300, epochs=4, lr=0.03, image_size=64, evaluate_every=2)
 
@@ -90,26 +91,25 @@ def choose(out: Path, data: Path) -> None:
 def compare(out: Path, data: Path) -> None:
     """Run what is left, order by order, then print the table."""
     found: dict[tuple[str, float, int], Report] = {}
-    for arm, order, share in [
-        (a, o, s) for arms in (ARMS[:2], ARMS[2:]) for o in ORDERS for s in SHARES for a in arms
-    ]:
+    for order, share, arm in product(ORDERS, SHARES, ("left out", "pseudo-labels", LONGER)):
         own = (("unlabelled", "pseudo"),) if arm == "pseudo-labels" else ()
         base = replace(BASE, classes="50-79", labelled=share, order=order, learner_options=own)
         found[arm, share, order] = run(replace(base, epochs=8) if arm == LONGER else base, out, data)
-    print(f"| labelled | | {' | '.join(ARMS)} | pseudo-labels - left out | - {LONGER} | pseudo-labels |")
+    print(f"| labelled | | left out | {LONGER} | pseudo-labels | gain | gain over {LONGER} | pseudo-labels |")
     print("|---|---|---|---|---|---|---|---|")
-    for share in SHARES:
+    for share, (name, measure) in product(SHARES, MEASURES.items()):
         said = quality(out, f"classes50-79-labelled{share}-*/pseudo_labels.json")
-        for measure, name in (("amca", "AMCA"), ("final_accuracy", "final")):
-            values = [
-                torch.tensor([100 * getattr(found[arm, share, order], measure) for order in ORDERS]) for arm in ARMS
-            ]
-            means = " | ".join(f"{float(each.mean()):.2f}" for each in values)
-            gains = " | ".join(with_interval(values[1] - each) for each in (values[0], values[2]))
-            print(f"| {share:.0%} | {name} | {means} | {gains} | {said} |")
-    for arm in ARMS:
-        seconds = [report.train_seconds for (name, _, _), report in found.items() if name == arm]
-        print(f"{arm}: {sum(seconds):.0f} s of training in {len(seconds)} runs")
+        without, longer, using = (
+            values(found, arm, share, measure) for arm in ("left out", LONGER, "pseudo-labels")
+        )
+        means = " | ".join(f"{float(each.mean()):.2f}" for each in (without, longer, using))
+        gains = f"{with_interval(using - without)} | {with_interval(using - longer)}"
+        print(f"| {share:.0%} | {name} | {means} | {gains} | {said} |")
+
+
+def values(found: dict[tuple[str, float, int], Report], arm: str, share: float, measure: str) -> torch.Tensor:
+    """One number for each class order, in percent."""
+    return torch.tensor([100 * getattr(found[arm, share, order], measure) for order in ORDERS])
 
 
 def with_interval(differences: torch.Tensor) -> str:
