@@ -106,10 +106,12 @@ def test_the_discriminant_of_the_adapted_csf_is_that_of_the_samples_in_memory() 
     learner = taught_discriminant(Memory(12, store="latent"))
     memory, model = learner.memory, learner.model.eval()
     assert memory is not None and learner.solved is not None
-    expected = DepthSLDA(model)
+    expected, z = DepthSLDA(model), memory["z"][memory.slots()]
+    expected.crops = True
     with torch.no_grad():
-        z = unpack(memory["z"][memory.slots()])
-        expected.add(expected.feature_model.features(z), memory["y"][memory.slots()])
+        f = expected.feature_model.features(unpack(z))
+        expected.add(f, memory["y"][memory.slots()])
+        expected.count_crops(z, f)
     for found, solved in zip(learner.solved, expected.solution[1:], strict=True):
         torch.testing.assert_close(found, solved[: len(found)])
 

@@ -41,6 +41,7 @@ from triphase.models.split import drop_row
 
 CLOSED_FORM_WEIGHT = {"head": 7.0, "discriminant": 2.0}  # of the closed form's scores beside TPC's
 MAX_SOLVED = 4096  # samples in memory that the discriminant of the adapted csf is estimated from
+MAX_CROPPED = 256  # of these, by which it is measured what a crop changes
 FEW_CLASSES = 10  # below, an image's own scores are too few for a standard deviation (of two, only the sign stays)
 N_SCALE_SAMPLES = 64  # images by which the standard deviation of the scores is measured
 
@@ -139,20 +140,25 @@ class Anchored:
         slots = _balanced(memory, MAX_SOLVED)
         if set(memory["y"][slots].tolist()) != self.tpc.known:
             return
-        discriminant = SLDA(self._adapted_model(), shrinkage=SHRINKAGE, context=self.context)
-        discriminant.add(self._stored_features(memory, slots, discriminant), memory["y"][slots])
+        discriminant = SLDA(self._adapted_model(), shrinkage=SHRINKAGE, crops=True, context=self.context)
+        z = self._stored_latents(memory, slots)
+        f = features(discriminant.feature_model, z.unsqueeze(1), self.context)[:, 0]
+        discriminant.add(f, memory["y"][slots])
+        sample = evenly_spaced(len(slots), MAX_CROPPED)
+        discriminant.count_crops(z[sample], f[sample], len(slots) / len(sample))
         self.solved = self.solved_with_held_out = discriminant.solution[1:]
         held_out = memory.slots(HELD_OUT)
         if len(held_out):
-            discriminant.add(self._stored_features(memory, held_out, discriminant), memory["y"][held_out])
+            z = self._stored_latents(memory, held_out)
+            f = features(discriminant.feature_model, z.unsqueeze(1), self.context)[:, 0]
+            discriminant.add(f, memory["y"][held_out])
             self.solved_with_held_out = discriminant.solution[1:]
 
-    def _stored_features(self, memory: Memory, slots: Tensor, discriminant: SLDA) -> Tensor:
-        """(n, D): what the discriminant reads of samples of the memory."""
-        stored = memory["z" if memory.store == "latent" else "x"][slots]
-        if memory.store == "raw":
-            stored = encode(self.model, len(slots), stored.__getitem__, context=self.context)[:, 0]
-        return features(discriminant.feature_model, stored.unsqueeze(1), self.context)[:, 0]
+    def _stored_latents(self, memory: Memory, slots: Tensor) -> Tensor:
+        """(n, ...): packed latents of samples of the memory."""
+        if memory.store == "latent":
+            return memory["z"][slots]
+        return encode(self.model, len(slots), memory["x"][slots].__getitem__, context=self.context)[:, 0]
 
     def _adapted_model(self) -> SplitClassifier:
         """TPC's network, read at every depth."""
