@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.types import Message
@@ -48,4 +49,5 @@ def test_one_more_is_refused_until_another_has_left() -> None:
                 except Exception:
                     assert send is broken
 
-    asyncio.run(follow())
+    with ThreadPoolExecutor(1) as pool:  # this thread may have an event loop already: that of a browser
+        pool.submit(asyncio.run, follow()).result()

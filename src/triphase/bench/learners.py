@@ -92,7 +92,7 @@ def learner_options(name: str) -> MappingProxyType[str, inspect.Parameter]:
     """The options that a learner has beside those of the benchmark.
 
     >>> list(learner_options("slda"))
-    ['shrinkage']
+    ['shrinkage', 'crops']
     """
     parameters = inspect.signature(learner_spec(name).make, eval_str=True).parameters
     return MappingProxyType({n: p for n, p in parameters.items() if n not in SET_BY_BENCHMARK})

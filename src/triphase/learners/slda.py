@@ -63,6 +63,7 @@ class SLDA:
         self.feature_model = model  # its csf computes the features
         self.shrinkage, self.crops = shrinkage, crops
         self.settings = {"learner": "slda", "seed": seed, "pretrained": pretrained, "shrinkage": shrinkage}
+        self.settings |= {"crops": True} if crops else {}
         self.known: set[int] = set()
         self.loop = TrainingLoop(context=self.context)
         self.products = torch.zeros(0, 0, dtype=torch.float64)  # sum of f f^T, (D, D) once there are features
