@@ -33,7 +33,8 @@ def seconds(source: Path, *words: str | Path, until: str | None = None) -> float
     command = [sys.executable, "-m", "triphase", *map(str, words)]
     environment = os.environ | {"PYTHONPATH": str(source / "src"), "PYTHONUNBUFFERED": "1"}
     started, found = time.perf_counter(), None
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, env=environment, text=True, **both) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if until is not None and until in line and found is None:
