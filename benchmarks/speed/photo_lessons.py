@@ -41,7 +41,11 @@ def seconds(source: Path, *words: str | Path, until: str | None = None) -> float
                 found = time.perf_counter() - started
     if process.returncode != 0:
         sys.exit(f"{' '.join(command)} failed in {source}")
-    return time.perf_counter() - started if found is None else found
+    if until is None:
+        return time.perf_counter() - started
+    if found is None:
+        sys.exit(f"{' '.join(command)} never said {until!r} in {source}")
+    return found
 
 
 def measured(source: Path, lessons: list[Path], photos: list[Path], work: Path) -> dict[str, float]:
