@@ -142,6 +142,17 @@ def test_features_in_bfloat16_are_close_and_come_back_as_float32() -> None:
     torch.testing.assert_close(half, plain, rtol=0.05, atol=0.05)
 
 
+def test_on_the_cpu_llf_computes_in_bfloat16_only_while_it_learns() -> None:
+    model = small_model().eval()
+    plain = model.encode(pixels(3))
+    model.accelerate(precision="bfloat16")
+    half = model.encode(pixels(3))
+    assert half.dtype == torch.float32 and not torch.equal(half, plain)
+    torch.testing.assert_close(half, plain, rtol=0.05, atol=0.05 * float(plain.detach().abs().max()))
+    model.freeze("llf")
+    assert torch.equal(model.encode(pixels(3)), plain), "stored latents stay exact"
+
+
 def test_a_device_without_autocast_computes_all_the_same() -> None:
     model = small_model().to("meta")
     assert model.features(torch.zeros(2, 4, 4, 4, device="meta")).shape == (2, 5)

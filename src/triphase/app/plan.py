@@ -37,7 +37,7 @@ class LessonSettings:
     skip_bad: bool = False  # go on without photos that cannot be read
     keep: int = KEEP
     unlabelled: Unlabelled = "ignore"  # pseudo: learn from photos in _unlabelled as what the model takes them for
-    precision: LessonPrecision = "float32"  # of activations while it is learned; on the CPU, of csf alone
+    precision: LessonPrecision = "float32"  # of activations while it is learned; on the CPU, not of a frozen llf
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_drop < 1:

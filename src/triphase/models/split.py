@@ -100,7 +100,8 @@ class SplitClassifier(nn.Module):
         x = x.to(self.device).float()
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        half = self._autocast() if self.device.type != "cpu" else nullcontext()
+        latents_stay_exact = self.device.type == "cpu" and self.is_frozen("llf")
+        half = nullcontext() if latents_stay_exact else self._autocast()
         with _running_statistics(self.llf, only_if=len(x) == 1), half:
             z: Tensor = (self.llf if llf is None else llf)(x)
         return z.float()
@@ -135,9 +136,9 @@ class SplitClassifier(nn.Module):
         return self.tail(self.encode(x))
 
     def accelerate(self, *, precision: Precision = "float32", compiled: bool = False) -> None:
-        """Let csf compute in half precision (parameters stay float32), or as compiled code.
+        """Let the network compute in half precision (parameters stay float32), or csf as compiled code.
 
-        On an accelerator llf does so as well; on the CPU csf alone does, as it was measured. Whether it pays
+        On the CPU a frozen llf stays in float32: latents are stored, and computed once. Whether it pays
         depends on the machine: benchmarks/results/speed.md has figures and advice.
         """
         if precision not in get_args(Precision):

@@ -139,7 +139,7 @@ class RunOptions:
     )
     precision: Precision = _option(
         "float32",
-        "Of activations: float32, bfloat16 or float16; on the CPU, of csf alone.",
+        "Of activations: float32, bfloat16 or float16; on the CPU, not of a frozen llf.",
         recorded_as=("precision",),
         compared="equal",
     )
