@@ -41,8 +41,9 @@ def test_what_8_bit_integers_lose_is_a_table(original: World, tmp_path: Path) ->
         (["model.onnx", "--quantize"], "give a folder with --photos"),
         (["model.onnx", "--photos", "nowhere"], "There is no folder nowhere"),
         (["model.bin"], "does not end in .onnx"),
+        (["model.onnx", "--device", "cuda:9"], "There is no device cuda:9"),
     ],
-    ids=["int8 without photos", "no such folder", "another suffix"],
+    ids=["int8 without photos", "no such folder", "another suffix", "no such device"],
 )
 def test_bad_input_gets_a_sentence(
     original: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str

@@ -6,18 +6,21 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from PIL import Image
 
 from exports import ask, assert_same_answers, pixels_of
 from lessons import SMALL, World, content, done
 from triphase.app.export import export
-from triphase.app.export_check import TOLERANCE
+from triphase.app.export_check import TOLERANCE, Parity, check_pixels
 from triphase.app.predictor import Predictor
 from triphase.app.store.versions import Store
 from triphase.errors import BadData, CannotWrite, InvalidValue
@@ -155,3 +158,26 @@ def test_the_example_answers_as_predict_does_without_torch_or_triphase(lite0_mod
         assert line.startswith(f"{file}: {said.label} (") and said.best in line
         share = float(line.rsplit("%", 1)[0].rsplit(" ", 1)[-1].lstrip("("))
         assert share == pytest.approx(100 * said.probability, abs=2)  # it is turned before it is scaled
+
+
+def test_the_file_is_compared_with_the_model_on_the_device_that_is_named(
+    original: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Placed(Predictor):
+        """Computes on the CPU and knows where it should."""
+
+        def __init__(self, parts: Mapping[str, Any], device: str | torch.device = "cpu") -> None:
+            super().__init__(parts)
+            self.wanted = device
+
+    compared: list[str | torch.device] = []
+
+    def compare(predictor: Placed, *given: Any) -> Parity:
+        compared.append(predictor.wanted)
+        return check_pixels(predictor, *given)
+
+    monkeypatch.setattr("triphase.app.export.Predictor", Placed)
+    monkeypatch.setattr("triphase.app.export.check_pixels", compare)
+    for device in ("cpu", torch.device("cuda:1")):
+        export(original.base, tmp_path / "model.onnx", photos=original.test, device=device)
+    assert compared == ["cpu", torch.device("cuda:1")]

@@ -20,6 +20,7 @@ from triphase.app.predictor import PARTS, Predictor
 from triphase.app.scan import Watch
 from triphase.app.store.versions import Store
 from triphase.data.decoding import DRAFT
+from triphase.device import choose
 from triphase.errors import BadData, InvalidValue, Mismatch
 from triphase.models.engine import open_session
 
@@ -50,11 +51,13 @@ def export(
     quantize: bool = False,
     skip_bad: bool = False,
     watch: Watch = lambda event: None,
+    device: str | torch.device = "cpu",
 ) -> Exported:
     """Write the version in use as an ONNX file, once it has been seen to answer as the model does.
 
     Answers are compared on `photos`, a folder; without it on the photos that the model stores, or on generated
-    images and stored latents. `quantize` computes the network in 8-bit integers, calibrated on the same photos.
+    images and stored latents. The model answers on `device`, the file on the CPU. `quantize` computes the network in
+    8-bit integers, calibrated on the same photos.
     `watch` gets {"event": "decode", "done": n, "total": n} and {"event": "stage", "name": ...}.
     """
     store, out = Store(model), Path(out)
@@ -70,7 +73,8 @@ def export(
     else:
         samples = photo_samples(Path(photos), predictor.names, predictor.size, skip_bad=skip_bad, watch=watch)
     watch({"event": "stage", "name": "Exporting"})
-    graph, parity, latents = _checked_graph(predictor, samples, watch)
+    compared = predictor if choose(device).type == "cpu" else Predictor(parts, device)
+    graph, parity, latents = _checked_graph(predictor, compared, samples, watch)
     loss = None
     if quantize:
         watch({"event": "stage", "name": "Calibrating 8-bit integers"})
@@ -130,9 +134,9 @@ def _check_target(out: Path, model: Path) -> None:
 
 
 def _checked_graph(
-    predictor: Predictor, samples: Samples, watch: Watch
+    predictor: Predictor, compared: Predictor, samples: Samples, watch: Watch
 ) -> tuple[ModelProto, Parity, Parity | None]:
-    """The graph of a predictor, once it has been seen to answer alike."""
+    """The graph of a predictor on the CPU, once it has been seen to answer as the same one on any device does."""
     try:
         graph = answer_graph(predictor)
         whole = run_pixels(open_session(graph.SerializeToString(), torch.get_num_threads()))
@@ -143,5 +147,5 @@ def _checked_graph(
     except (RuntimeError, ValueError, ValidationError) as error:
         raise Mismatch(f"This model cannot be written as ONNX ({error}).") from error
     watch({"event": "stage", "name": "Comparing its answers with the model's"})
-    parity = check_pixels(predictor, whole, samples.pixels)
-    return graph, parity, None if tail is None else check_latents(predictor, tail, samples.latents)
+    parity = check_pixels(compared, whole, samples.pixels)
+    return graph, parity, None if tail is None else check_latents(compared, tail, samples.latents)

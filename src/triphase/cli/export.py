@@ -14,6 +14,7 @@ from triphase.app.export import Exported
 from triphase.app.export import export as export_model
 from triphase.app.quantization import QuantizationLoss
 from triphase.cli.arguments import JSON, ModelFolder, SkipBad
+from triphase.cli.device import Device, open_device
 from triphase.cli.live import live, print_line, progress_console
 from triphase.cli.printing import count, percent, print_json, print_skipped, say
 from triphase.cli.tables import plain_table
@@ -57,6 +58,7 @@ def export(
         ),
     ] = False,
     skip_bad: SkipBad = False,
+    device: Device = None,
     as_json: JSON = False,
 ) -> None:
     """Write a model as one ONNX file, which needs neither triphase nor PyTorch to answer.
@@ -65,8 +67,11 @@ def export(
     Class names and how photos are to be prepared are in its metadata; examples/onnx_predict.py shows how to use it.
     Nothing is written unless the file answers as the model does.
     """
+    where = open_device(device)
     with live(ExportView(quiet=as_json)) as view:
-        done = export_model(model, out, photos=photos, quantize=quantize, skip_bad=skip_bad, watch=view.watch)
+        done = export_model(
+            model, out, photos=photos, quantize=quantize, skip_bad=skip_bad, watch=view.watch, device=where
+        )
     if as_json:
         print_json({"model": str(model), **asdict(done)})
         return
