@@ -56,8 +56,8 @@ def export(
     """Write the version in use as an ONNX file, once it has been seen to answer as the model does.
 
     Answers are compared on `photos`, a folder; without it on the photos that the model stores, or on generated
-    images and stored latents. The model answers on `device`, the file on the CPU. `quantize` computes the network in
-    8-bit integers, calibrated on the same photos.
+    images and stored latents. The model answers on `device`, the file on the CPU.
+    `quantize` computes the network in 8-bit integers, calibrated on the same photos.
     `watch` gets {"event": "decode", "done": n, "total": n} and {"event": "stage", "name": ...}.
     """
     store, out = Store(model), Path(out)
