@@ -1,16 +1,19 @@
-# `make demo` and `make test` set everything up by themselves; a second run does not reinstall.
+# `make app`, `make demo` and `make test` set everything up by themselves; a second run does not reinstall.
 PYTHON ?= python3
 BIN := .venv/bin
+APP := .venv/installed-app
 STAMP := .venv/installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 OTHERS := .venv-avalanche
+unexport PYTHONDONTWRITEBYTECODE  # modules are compiled when they are first imported, not all of them at once
 
 .PHONY: app demo test test-slow test-avalanche bench bench-avalanche check format clean
 
-demo: $(STAMP)
+demo: $(APP)
 	$(BIN)/triphase demo
 
 # A page in the browser on which a model is taught: make app [MODEL=folder-of-the-model]
-app: $(STAMP)
+app: $(APP)
 	$(BIN)/triphase serve $(or $(MODEL),my-model)
 
 test: check tests/page/node_modules
@@ -55,10 +58,18 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	touch $(STAMP)
+# What the app and the demo need, without what only the checks need.
+$(APP): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what triphase needs into .venv, once."
+	$(INSTALL) -e ".[app]"
+	touch $(APP)
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e ".[dev]"
+	touch $(APP) $(STAMP)
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
 
 clean:
 	rm -rf .venv $(OTHERS) demo
