@@ -18,7 +18,7 @@ from triphase.learners.training import (
     set_trainable,
     sgd_step,
 )
-from triphase.models import small_cnn
+from triphase.models import placed, small_cnn
 from triphase.testing import check_learner
 
 
@@ -35,7 +35,8 @@ class SmoothReplay:
         context: Context | None = None,
     ) -> None:
         self.context = Context() if context is None else context
-        self.model, self.memory, self.smoothing, self.seed = model, memory, smoothing, seed
+        self.model = placed(model, self.context)  # on the context's device
+        self.memory, self.smoothing, self.seed = memory, smoothing, seed
         self.settings = {"learner": "smooth-replay", "smoothing": smoothing, "seed": seed}
         self.known: set[int] = set()
         self.loop = TrainingLoop(context=self.context)
