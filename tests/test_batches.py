@@ -1,4 +1,4 @@
-"""Minibatches: which samples they hold, and that z is the same however it is computed (SPEC 1.7, 7)."""
+"""Minibatches: which samples they hold, and that z is the same however it is computed."""
 
 from collections.abc import Iterable
 from dataclasses import replace

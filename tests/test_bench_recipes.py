@@ -129,7 +129,7 @@ def test_the_second_stage_of_bic_is_part_of_the_schedule(name: str, options: Run
 def test_another_memory_gives_a_papers_benchmark_another_minibatch_ratio(
     name: str, memory: int, ratio: tuple[int, int]
 ) -> None:
-    """Eq. 12 with experiences of 2400 images; the paper's ratios are for the memory of its tables (SPEC 1.7)."""
+    """Eq. 12 with experiences of 2400 images; the paper's ratios are for the memory of its tables."""
     stream = stream_of(2400)
     _, rest = recipes(BENCHMARKS[name], RunOptions(memory=memory), stream, memory)
     assert (rest.n_mbe, rest.n_mbr) == ratio

@@ -27,7 +27,7 @@ def test_rows_of_the_head_beyond_the_classes_do_not_lower_the_ceiling() -> None:
 
 
 def test_perfect_learning_of_core50_41_scores_60_percent() -> None:
-    """SPEC 1.9: 41 experiences, 10 classes and then 1 each, of 50 that are all tested every time."""
+    """41 experiences, 10 classes and then 1 each, of 50 that are all tested every time."""
     report = run(Oracle(50), counted(41, 10, 1, evaluation="all"), first=RECIPE)
     assert len(report.accuracy) == 41
     assert report.ceiling == pytest.approx(0.6) and report.amca == pytest.approx(0.6)

@@ -27,7 +27,7 @@ def test_the_papers_settings_are_as_printed(name: str) -> None:
 
 def test_the_learning_rates_that_are_searched_are_the_papers() -> None:
     grids = {name: benchmark.lr_grid for name, benchmark in BENCHMARKS.items()}
-    # The paper prints 0.05 twice for CORe50 41/10-1; the second is taken for 0.02, as for NICv2 (SPEC 1.5).
+    # The paper prints 0.05 twice for CORe50 41/10-1; the second is taken for 0.02, as for NICv2.
     assert grids["core50-41"] == grids["core50-nicv2-391"] == (0.05, 0.02, 0.005, 0.002, 0.0005)
     assert grids["imagenet-100"] == (0.01, 0.005, 0.001)
     assert grids["cifar100-11"] == (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005)

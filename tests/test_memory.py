@@ -1,4 +1,4 @@
-"""The replay memory: bounded, balanced, uniform within a class, and the same after a restart (SPEC 1.8, 9.7)."""
+"""The replay memory: bounded, balanced, uniform within a class, and the same after a restart."""
 
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def test_kept_samples_do_not_depend_on_the_order_of_arrival(order: list[int], cu
 
 
 def test_every_sample_of_a_class_is_kept_with_the_same_probability_under_repetition() -> None:
-    """Three lessons of class 0 while its quota shrinks from 150 to 75 to 30 (SPEC 1.8)."""
+    """Three lessons of class 0 while its quota shrinks from 150 to 75 to 30."""
     n, seeds = 200, 300
     times_kept = torch.zeros(3 * n)
     for seed in range(seeds):

@@ -91,7 +91,7 @@ def test_forgetting_is_negative_where_a_class_got_better() -> None:
 
 
 def test_the_ceiling_of_core50_41_is_60_percent() -> None:
-    """SPEC 1.9: 10 classes first, then one in each of 40 experiences, all 50 in every evaluation."""
+    """10 classes first, then one in each of 40 experiences, all 50 in every evaluation."""
     assert metrics.ceiling(list(range(10, 51)), 50) == pytest.approx(0.6)
 
 

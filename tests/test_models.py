@@ -1,4 +1,4 @@
-"""Every backbone: what is in which block, what comes out, and that only the seed decides it (SPEC 5)."""
+"""Every backbone: what is in which block, what comes out, and that only the seed decides it."""
 
 import inspect
 import warnings
@@ -115,7 +115,7 @@ def test_latents_have_the_documented_shape(
 @pytest.mark.parametrize(
     ("name", "in_csf", "in_all"),
     [
-        ("mobilenet_v1", 4 * 512 * 512 + 3 * 512 * 9 + 7 * 2 * 512, 2_150_720),  # SPEC 5: 1.07 M, 2.15 M
+        ("mobilenet_v1", 4 * 512 * 512 + 3 * 512 * 9 + 7 * 2 * 512, 2_150_720),  # 1.07 M, 2.15 M
         ("resnet18", 8_393_728, 11_176_512),  # torchvision's 11,689,512 less fc
         ("efficientnet_lite0", 3_010_720, 3_371_008),  # the file's parameters less fc
     ],

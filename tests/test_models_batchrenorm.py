@@ -1,4 +1,4 @@
-"""Batch renormalisation: BatchNorm at its limits, and Ioffe's formula in between (SPEC 2)."""
+"""Batch renormalisation: BatchNorm at its limits, and Ioffe's formula in between."""
 
 import pytest
 import torch

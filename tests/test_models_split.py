@@ -1,4 +1,4 @@
-"""SplitClassifier: frozen means frozen, growing keeps the past, one image is enough (SPEC 1.3, 1.6)."""
+"""SplitClassifier: frozen means frozen, growing keeps the past, one image is enough."""
 
 import pytest
 import torch

@@ -26,7 +26,7 @@ NICV2 = 391  # experiences in the published lists
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One row of the paper's tables of hyper-parameters (Tables 7 and 8); SPEC 1.5 and 6 where it is silent."""
+    """One row of the paper's tables of hyper-parameters (Tables 7 and 8); docs/deviations.md where it is silent."""
 
     name: str
     dataset: str

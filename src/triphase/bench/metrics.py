@@ -1,4 +1,4 @@
-"""Accuracy matrix, AMCA, final accuracy, forgetting (Sec. V-D, SPEC 1.9)."""
+"""Accuracy matrix, AMCA, final accuracy, forgetting (Sec. V-D)."""
 
 from __future__ import annotations
 

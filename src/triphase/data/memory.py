@@ -1,4 +1,4 @@
-"""The replay memory R: a class-balanced reservoir with named columns (SPEC 1.8)."""
+"""The replay memory R: a class-balanced reservoir with named columns."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Memory:
         """Offer the samples of one experience; `read` gives the columns of those that get in.
 
         A sample that is stored already is not offered again, and one below a key that its class once rejected is
-        rejected, too: room that comes back later must not favour late arrivals (SPEC 9.7). Some room is reserved
+        rejected, too: room that comes back later must not favour late arrivals. Some room is reserved
         for held-out samples, so that a memory which becomes full does not lose what accuracy is measured on.
         """
         offered_held_out = torch.zeros(len(y), dtype=torch.bool) if held_out is None else held_out

@@ -1,4 +1,4 @@
-"""Class-balanced reservoir sampling: which samples a memory keeps (SPEC 1.8)."""
+"""Class-balanced reservoir sampling: which samples a memory keeps."""
 
 from __future__ import annotations
 

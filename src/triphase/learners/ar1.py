@@ -34,7 +34,7 @@ from triphase.models import SplitClassifier, placed
 from triphase.models.batchrenorm import BatchRenorm2d
 from triphase.models.split import pad_rows
 
-SLOW_RATE = 5e-5  # update rate of batch renormalisation after the first experience (SPEC 2)
+SLOW_RATE = 5e-5  # update rate of batch renormalisation after the first experience
 
 
 class AR1:

@@ -137,7 +137,7 @@ class BiC:
         self.teacher = load_teacher(self.model, state)
 
     def _n_val(self, classes: set[int]) -> int:
-        """Validation samples of a class: a tenth of its quota, at least one (SPEC 9.6)."""
+        """Validation samples of a class: a tenth of its quota, at least one."""
         assert self.memory.capacity is not None
         return max(1, self.memory.capacity // len(classes) // 10)
 

@@ -190,7 +190,7 @@ class TPC:
             )
         if novel:
             return epochs_1, epochs_2, epochs_3
-        # Without novel classes Phase I has nothing to move: Algorithm 1 makes it a no-op (SPEC 1.2).
+        # Without novel classes Phase I has nothing to move: Algorithm 1 makes it a no-op.
         return 0, epochs_2 + (epochs_1 if self.empty_phase1 == "to_phase2" else 0), epochs_3
 
     def check_recipe(self, recipe: Recipe) -> None:

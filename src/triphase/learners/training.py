@@ -77,7 +77,7 @@ class TrainingLoop:
         return True
 
     def optimizer(self, model: SplitClassifier, recipe: Recipe, *, fresh: bool = False) -> SGD:
-        """SGD with momentum over the blocks that learn; the head does not decay (SPEC 1.5).
+        """SGD with momentum over the blocks that learn; the head does not decay.
 
         Momentum starts at zero in each phase unless `reset_momentum` says otherwise: a live buffer would go on
         moving weights whose gradient is masked. With `fresh` it starts at zero in any case.
@@ -116,7 +116,7 @@ class TrainingLoop:
         return [(self.epochs_before + i // steps, i % steps) for i in range(done, epochs * steps)]
 
     def step_done(self, loss: Tensor, ce: Tensor | None = None, share: float = 1.0, **minibatch: Any) -> Step:
-        """Count one optimiser step as done; the schedule watches the cross-entropy, of this `share` (SPEC 9.3)."""
+        """Count one optimiser step as done; the schedule watches the cross-entropy, of this `share`."""
         assert self._optimizer is not None
         position = self.section, self.epoch + 1, self._epochs, self.step + 1, self._steps
         step = Step(*position, loss.detach(), self._optimizer.param_groups[-1]["lr"], **minibatch)

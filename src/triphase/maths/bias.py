@@ -59,7 +59,7 @@ def _rows(classes: frozenset[int], device: torch.device) -> Tensor:
 
 
 def stable_lr(n_rows: int, n_features: int, s: float, w_bc: float, momentum: float) -> float:
-    """The learning rate above which w_bc L_BC alone makes SGD with momentum diverge (SPEC 9.2).
+    """The learning rate above which w_bc L_BC alone makes SGD with momentum diverge.
 
     At its minimum, L_BC curves most along a row's own direction, by 2 / (n D s^2); heavy-ball descent is
     stable while lr times the curvature stays below 2 (1 + momentum).

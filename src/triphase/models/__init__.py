@@ -73,7 +73,7 @@ def build(
     norm: str = "bn",
     **options: Any,
 ) -> SplitClassifier:
-    """The backbone of that name at its own or the given image size, with BatchNorm or renorm (SPEC 1.6, 5).
+    """The backbone of that name at its own or the given image size, with BatchNorm or renorm.
 
     `options` are those of the backbone's own function, such as `cut` or `max_channels`.
 

@@ -1,4 +1,4 @@
-"""Batch renormalisation (Ioffe, 2017), which AR1 uses instead of BatchNorm (SPEC 1.6, 2)."""
+"""Batch renormalisation (Ioffe, 2017), which AR1 uses instead of BatchNorm."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from triphase.processes import Processes
 
 
 class BatchRenorm2d(nn.BatchNorm2d):
-    """BatchNorm whose training output is pulled towards what the running statistics would give (SPEC 2).
+    """BatchNorm whose training output is pulled towards what the running statistics would give.
 
     In training, y = ((x - batch mean) / batch std * r + d) * weight + bias, where r and d are constants that
     would replace the batch's statistics by the running ones, but r stays in [1/r_max, r_max] and d in
@@ -87,7 +87,7 @@ class BatchRenorm2d(nn.BatchNorm2d):
 
 
 def with_batch_renorm(module: nn.Module) -> nn.Module:
-    """Swap every BatchNorm2d inside the module, in place; parameters and statistics are kept (SPEC 1.6).
+    """Swap every BatchNorm2d inside the module, in place; parameters and statistics are kept.
 
     >>> with_batch_renorm(nn.Sequential(nn.BatchNorm2d(3)))[0].r_max
     tensor(1.2500)

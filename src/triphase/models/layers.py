@@ -1,4 +1,4 @@
-"""The layers that backbones share, and how a network gets its first weights (SPEC 5)."""
+"""The layers that backbones share, and how a network gets its first weights."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from triphase.randomness import generator
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution padded as TensorFlow's "SAME": ceil(size / stride) pixels come out (SPEC 5).
+    """A convolution padded as TensorFlow's "SAME": ceil(size / stride) pixels come out.
 
     Where the padding is uneven, the extra pixel goes right and bottom.
 
@@ -97,7 +97,7 @@ def same_conv(c_in: int, c_out: int, kernel: int, *, stride: int = 1, groups: in
 def assemble(
     llf: nn.Module, csf: nn.Module, n_features: int, n_classes: int, *, image_size: int, seed: int
 ) -> SplitClassifier:
-    """Put the blocks together: random convolutions, a zero head, channels_last weights (SPEC 1.3, 7).
+    """Put the blocks together: random convolutions, a zero head, channels_last weights.
 
     The draw of a convolution depends on the seed and its position from the input, not on the cut.
     """

@@ -1,4 +1,4 @@
-"""MobileNetV1, cut after its 20th convolution as in the paper's CORe50 experiments (SPEC 5).
+"""MobileNetV1, cut after its 20th convolution as in the paper's CORe50 experiments.
 
 Howard et al., "MobileNets", 2017: conv0 and 13 pairs of a depthwise (dw) and a pointwise (pw) convolution.
 """
@@ -42,7 +42,7 @@ def mobilenet_v1(
     weights: Path | None = None,
     seed: int = 0,
 ) -> SplitClassifier:
-    """MobileNetV1 with D = max_channels; the latent is 512 x 8 x 8 at 128 px (SPEC 5).
+    """MobileNetV1 with D = max_channels; the latent is 512 x 8 x 8 at 128 px.
 
     `weights` names a file whose BatchNorm is folded into the convolutions (`conv0.weight`, `dw1.bias`, ...).
     Its layers then have BatchNorms that reproduce the file while they use running statistics; before they

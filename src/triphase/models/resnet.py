@@ -1,4 +1,4 @@
-"""ResNet-32 for small images and ResNet-18, cut before their last stage (SPEC 5).
+"""ResNet-32 for small images and ResNet-18, cut before their last stage.
 
 He et al., "Deep Residual Learning", 2016; ResNet-32 as in FACIL, ResNet-18 as in torchvision.
 """
@@ -37,7 +37,7 @@ class BasicBlock(nn.Module):
 
 
 def resnet32(n_classes: int = 0, *, image_size: int = 32, seed: int = 0) -> SplitClassifier:
-    """ResNet-32 with D = 64: 21 convolutions in llf, 10 in csf, latent 32 x 16 x 16 at 32 px (SPEC 5).
+    """ResNet-32 with D = 64: 21 convolutions in llf, 10 in csf, latent 32 x 16 x 16 at 32 px.
 
     >>> import torch
     >>> resnet32().encode(torch.zeros(2, 3, 32, 32)).shape
@@ -53,7 +53,7 @@ def resnet32(n_classes: int = 0, *, image_size: int = 32, seed: int = 0) -> Spli
 def resnet18(
     n_classes: int = 0, *, image_size: int = 224, weights: Path | None = None, seed: int = 0
 ) -> SplitClassifier:
-    """ResNet-18 with D = 512: 13 convolutions in llf, 4 in csf, latent 256 x 14 x 14 at 224 px (SPEC 5).
+    """ResNet-18 with D = 512: 13 convolutions in llf, 4 in csf, latent 256 x 14 x 14 at 224 px.
 
     `weights` names a checkpoint with torchvision's names, such as those of ImageNet or Places365; its `fc`
     is not used.

@@ -233,7 +233,7 @@ def placed(model: SplitClassifier, context: Context) -> SplitClassifier:
 
 
 def linear_head(n_features: int, n_classes: int) -> nn.Linear:
-    """A head without bias whose rows are all zero: no class has been seen yet (SPEC 1.3).
+    """A head without bias whose rows are all zero: no class has been seen yet.
 
     >>> linear_head(4, 0).weight.shape
     torch.Size([0, 4])

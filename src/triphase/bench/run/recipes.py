@@ -74,5 +74,5 @@ def _changed(recipe: Recipe, options: RunOptions) -> Recipe:
 
 
 def _eq_12_applies(benchmark: Benchmark, capacity: int) -> bool:
-    """Benchmarks with a name state their ratio for their own memory (SPEC 1.7); any other memory has its own."""
+    """Benchmarks with a name state their ratio for their own memory; any other memory has its own."""
     return benchmark.name not in BENCHMARKS or capacity not in (0, benchmark.memory)

@@ -1,4 +1,4 @@
-"""Ablations of TPC: the paper's, and the choices that the paper leaves open (SPEC 8)."""
+"""Ablations of TPC: the paper's, and the choices that the paper leaves open."""
 
 from __future__ import annotations
 
