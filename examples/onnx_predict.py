@@ -5,6 +5,7 @@ python onnx_predict.py model.onnx photo.jpg ...
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -12,16 +13,44 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 
-def prepare(path: str, size: int, jpeg_draft: int) -> NDArray[np.uint8]:
-    """A photo as uint8 (size, size, 3): upright, on white, scaled to cover the square, its centre cropped."""
+def prepare(path: str, how: dict[str, Any]) -> NDArray[np.uint8]:
+    """A photo as uint8 (size, size, 3): upright, on white, scaled and cropped as the file says."""
     with Image.open(path) as image:
-        image.draft("RGB", (jpeg_draft, jpeg_draft))  # decodes a large JPEG at a fraction of its size
+        if how["jpeg_draft"]:
+            image.draft("RGB", (how["jpeg_draft"],) * 2)  # decodes a large JPEG at a fraction of its size
         photo = ImageOps.exif_transpose(image)
     photo = photo.convert("RGBA" if photo.has_transparency_data else "RGB")
-    photo = ImageOps.fit(photo, (size, size), Image.Resampling.BICUBIC)
+    resample = Image.Resampling[how["resample"].upper()]
+    if "crop_pct" not in how:
+        return np.asarray(on_white(ImageOps.fit(photo, (how["size"],) * 2, resample)))
+    scaled = on_white(photo.resize(scaled_size(*photo.size, how), resample))
+    square = Image.new("RGB", (how["size"],) * 2, tuple(how["fill"]))
+    square.paste(scaled, (offset(scaled.width, how["size"]), offset(scaled.height, how["size"])))
+    return np.asarray(square)
+
+
+def on_white(photo: Image.Image) -> Image.Image:
+    """A photo in RGB, on white where it is transparent."""
     if photo.mode == "RGBA":
         photo = Image.alpha_composite(Image.new("RGBA", photo.size, "white"), photo)
-    return np.asarray(photo.convert("RGB"))
+    return photo.convert("RGB")
+
+
+def scaled_size(width: int, height: int, how: dict[str, Any]) -> tuple[int, int]:
+    """Width and height to which a network of timm has a photo scaled before it is cropped."""
+    side = int(how["size"] / how["crop_pct"])
+    if how["crop_mode"] == "squash":
+        return side, side
+    if how["crop_mode"] == "border":
+        ratio = max(width, height) / side
+        return max(1, round(width / ratio)), max(1, round(height / ratio))
+    short = min(width, height)
+    return int(side * width / short), int(side * height / short)
+
+
+def offset(length: int, size: int) -> int:
+    """Where a photo begins in a square, along one side."""
+    return (size - length) // 2 if length < size else -round((length - size) / 2)
 
 
 def main(model: str, photos: list[str]) -> None:
@@ -30,7 +59,7 @@ def main(model: str, photos: list[str]) -> None:
     about = session.get_modelmeta().custom_metadata_map
     names, how = json.loads(about["classes"]), json.loads(about["preprocessing"])
     for path in photos:
-        pixels = prepare(path, how["size"], how["jpeg_draft"])[None]  # any number of photos may be stacked
+        pixels = prepare(path, how)[None]  # any number of photos may be stacked
         probabilities, labels, unknown = session.run(["probabilities", "class", "unknown"], {"pixels": pixels})
         best, share = names[labels[0]], f"{probabilities[0, labels[0]]:.1%}"
         print(f"{path}: unknown (best guess: {best}, {share})" if unknown[0] else f"{path}: {best} ({share})")

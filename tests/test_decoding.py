@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from triphase.data.decoding import DRAFT, check_file, decode, decode_sizes, image_suffixes, in_threads, square
+from triphase.data.decoding import DRAFT, check_file, decode, decode_sizes, image_suffixes, in_threads
+from triphase.data.squares import square
 from triphase.errors import BadData
 from triphase.randomness import generator
 

@@ -1,21 +1,31 @@
 """Networks of timm compute in two halves what timm computes, with its preprocessing and from its weight files."""
 
 import json
+import runpy
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from lessons import COLOURS, done, paint, triphase
+from triphase.app.export import _fit
+from triphase.app.model import Model
 from triphase.app.predictor import Predictor
-from triphase.errors import BadData, InvalidValue, TriphaseWarning
+from triphase.app.store.versions import Store
+from triphase.data.decoding import decode
+from triphase.data.images import resize
+from triphase.data.squares import ORIENTATION, square
+from triphase.errors import BadData, InvalidValue
 from triphase.models import DepthFeatures, SplitClassifier, backbone, build, timm_backbone
+from triphase.models.image_size import ImageSize, scaling_of
 
 pytestmark = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
 
@@ -80,12 +90,97 @@ def test_a_network_takes_size_and_normalisation_from_timm() -> None:
     assert backbone("timm:vit_small_patch14_reg4_dinov2").photo_size == 518
 
 
-def test_a_network_of_another_interpolation_is_announced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    own = replace(timm_backbone.preprocessing(f"timm:{SMALL}"), interpolation="bilinear")
-    monkeypatch.setattr(timm_backbone, "preprocessing", lambda name: own)
-    _, file = _weights(SMALL, 32, tmp_path)
-    with pytest.warns(TriphaseWarning, match="has learned from bilinear images"):
-        build(f"timm:{SMALL}", image_size=32, weights=file)
+WAYS = [  # interpolation, crop_pct, crop_mode: most of timm's networks, and the others
+    ("bicubic", 0.95, "center"),
+    ("bilinear", 0.875, "center"),
+    ("bicubic", 1.15, "center"),  # scaled to less than the square
+    ("bilinear", 0.9, "squash"),
+    ("bicubic", 1.0, "border"),
+]
+SIDE = 101
+
+
+def _photo(folder: Path, width: int, height: int, **how: Any) -> Path:
+    """A JPEG with fine detail, which every other way of scaling shows."""
+    draw = np.random.default_rng(0)
+    coarse = Image.fromarray(draw.integers(0, 256, (9, 9, 3), dtype=np.uint8)).resize((width, height))
+    fine = np.asarray(coarse).astype(int) + draw.integers(-60, 60, (height, width, 3))
+    Image.fromarray(fine.clip(0, 255).astype(np.uint8)).save(folder / "photo.jpg", quality=95, **how)
+    return folder / "photo.jpg"
+
+
+def _data(way: tuple[str, float, str]) -> dict[str, Any]:
+    """A configuration of timm."""
+    named = dict(zip(("interpolation", "crop_pct", "crop_mode"), way, strict=True))
+    return {**timm_backbone._timm().data.resolve_data_config({"input_size": (3, SIDE, SIDE)}), **named}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=[" ".join(map(str, way)) for way in WAYS])
+@pytest.mark.parametrize(("width", "height"), [(701, 500), (333, 900), (60, 45), (101, 101)])
+def test_pixels_are_those_of_the_transform_that_timm_evaluates_with(
+    way: tuple[str, float, str], width: int, height: int, tmp_path: Path
+) -> None:
+    file, data = _photo(tmp_path, width, height), _data(way)
+    expected = timm_backbone._timm().data.create_transform(**data, normalize=False)(Image.open(file))
+    size = ImageSize(SIDE, timm_backbone._scaling(data))
+    assert torch.equal(decode(file, size), expected)
+    assert torch.equal(square(Image.open(file), size), expected)
+    array = torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1)
+    if (width, height) != (SIDE, SIDE):  # an array of that size is taken as prepared
+        assert torch.equal(resize(array[None], size)[0], expected)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=[" ".join(map(str, way)) for way in WAYS])
+def test_the_example_for_exported_files_prepares_a_photo_in_the_same_way(
+    way: tuple[str, float, str], tmp_path: Path
+) -> None:
+    size, file = ImageSize(SIDE, timm_backbone._scaling(_data(way))), _photo(tmp_path, 333, 900)
+    prepare = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "onnx_predict.py"))["prepare"]
+    how = json.loads(json.dumps({"size": size, **_fit(size)}))
+    assert torch.equal(torch.from_numpy(prepare(str(file), how).copy()).permute(2, 0, 1), decode(file, size))
+
+
+def test_a_photo_that_lies_on_its_side_is_turned_before_it_is_scaled(tmp_path: Path) -> None:
+    timm, exif = timm_backbone._timm(), Image.Exif()
+    exif[ORIENTATION] = 6
+    file = _photo(tmp_path, 333, 900, exif=exif)
+    data = timm.data.resolve_data_config({"input_size": (3, SIDE, SIDE)})
+    upright = ImageOps.exif_transpose(Image.open(file))
+    expected = timm.data.create_transform(**data, normalize=False)(upright)
+    assert torch.equal(decode(file, ImageSize(SIDE, timm_backbone._scaling(data))), expected)
+
+
+def test_a_jpeg_that_is_too_large_to_decode_whole_is_decoded_at_a_fraction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, size = _photo(tmp_path, 1000, 800), backbone("timm:resnet18").sized(SIDE)
+    whole = decode(file, size)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500_000)
+    part = decode(file, size)
+    assert not torch.equal(part, whole) and (part.float() - whole.float()).abs().mean() < 10
+
+
+def test_latents_are_those_of_timm_on_the_same_photo(tmp_path: Path) -> None:
+    name = "resnet18.tv_in1k"  # bilinear, with a margin
+    whole, weights = _weights(name, 64, tmp_path)
+    model = build(f"timm:{name}@layer3", image_size=64, weights=weights).eval()
+    assert model.image_size == 64 and "bilinear, crop_pct 0.875" in str(scaling_of(model.image_size))
+    file = _photo(tmp_path, 701, 500)
+    config = timm_backbone._timm().data.resolve_data_config({"input_size": (3, 64, 64)}, model=whole)
+    x = timm_backbone._timm().data.create_transform(**config)(Image.open(file))[None]
+    with torch.no_grad():
+        expected = whole.layer3(whole.layer2(whole.layer1(whole.maxpool(whole.act1(whole.bn1(whole.conv1(x)))))))
+        z = model.encode(decode(file, model.image_size)[None])
+        plain = model.encode(decode(file, 64)[None])
+    scale = float(expected.abs().max())
+    assert (z - expected).abs().max() < 1e-5 * scale
+    assert (plain - expected).abs().max() > 1e-2 * scale
+
+
+def test_a_scaling_that_is_not_known_is_refused() -> None:
+    data = timm_backbone._timm().data.resolve_data_config({"input_size": (3, 8, 8)}) | {"interpolation": "random"}
+    with pytest.raises(InvalidValue, match="scaled by random and cropped by center, which this version"):
+        timm_backbone._scaling(data)
 
 
 def test_the_depth_features_of_a_transformer_are_means_over_tokens(tmp_path: Path) -> None:
@@ -170,6 +265,12 @@ def test_a_model_is_taught_and_answers_without_internet(
         monkeypatch.setattr(timm_backbone, name, _never)
     answer = json.loads(done("predict", model, photos / "red" / "1.png", "--json").out)
     assert answer["answers"][0]["label"] == "red"
+    own = timm_backbone.preprocessing(f"timm:{SMALL}")
+    with monkeypatch.context() as newer:  # another version of timm does not change what a model was taught with
+        other = replace(own, scaling=replace(own.scaling, interpolation="nearest"))
+        newer.setattr(timm_backbone, "preprocessing", lambda name: other)
+        sizes = Predictor.open(model).size, Model.from_state(Store(model).load()[0]).size
+    assert [scaling_of(size) for size in sizes] == [own.scaling, own.scaling]
     paint(photos / "yellow", "yellow", range(8))
     done("teach", model, photos)
     assert Predictor.open(model).names == ("blue", "green", "red", "yellow")
@@ -182,6 +283,7 @@ def test_bench_runs_a_network_of_timm(photos: Path, tmp_path: Path) -> None:
     done(*run, *network, "--image-size", 32, "--replay", "latent", "--out", tmp_path / "run")
     settings = json.loads((tmp_path / "run" / "report.json").read_text())["settings"]
     assert (settings["backbone"], settings["image_size"]) == (f"timm:{SMALL}", 32)
+    assert settings["scaling"] == str(timm_backbone.preprocessing(f"timm:{SMALL}").scaling)
     answer = triphase(*run, *network, "--norm", "brn", "--image-size", 32, "--out", tmp_path / "other")
     assert answer.status == 0, answer.err  # a transformer has no BatchNorm to swap
 

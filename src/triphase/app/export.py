@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from typing import Any
 
 import torch
 from onnx import ModelProto, helper
@@ -23,6 +24,7 @@ from triphase.data.decoding import DRAFT
 from triphase.device import choose
 from triphase.errors import BadData, InvalidValue, Mismatch
 from triphase.models.engine import open_session
+from triphase.models.image_size import scaling_of
 
 SUFFIX = ".onnx"
 
@@ -104,11 +106,9 @@ def describe_(graph: ModelProto, predictor: Predictor, version: int, precision: 
         "dtype": "uint8",
         "channels": "RGB",
         "range": [0, 255],
-        "fit": "cover, then crop the centre",
-        "resample": "bicubic",
         "orientation": "as EXIF says",
         "background": "white",
-        "jpeg_draft": max(DRAFT, predictor.size),
+        **_fit(predictor.size),
     }
     about = {
         "classes": json.dumps(predictor.names),
@@ -119,6 +119,15 @@ def describe_(graph: ModelProto, predictor: Predictor, version: int, precision: 
     }
     graph.producer_version = about["triphase_version"]
     helper.set_model_props(graph, about)
+
+
+def _fit(size: int) -> dict[str, Any]:
+    """How a photo becomes a square of this size; "jpeg_draft" is the least side at which a JPEG is decoded."""
+    scaling = scaling_of(size)
+    if scaling is None:
+        return {"fit": "cover, then crop the centre", "resample": "bicubic", "jpeg_draft": max(DRAFT, size)}
+    own = {"crop_pct": scaling.crop_pct, "crop_mode": scaling.crop_mode, "fill": list(scaling.fill)}
+    return {"fit": "as timm does for evaluation", "resample": scaling.interpolation, "jpeg_draft": None, **own}
 
 
 def _check_target(out: Path, model: Path) -> None:

@@ -26,6 +26,7 @@ from triphase.errors import CorruptState, InvalidValue
 from triphase.learners.protocol import Teachable
 from triphase.models import SplitClassifier, placed
 from triphase.models.engine import engine_of, frozen_form, remember_graphs
+from triphase.models.image_size import load_size
 from triphase.models.inference import Ensemble
 
 BATCH = 256
@@ -154,7 +155,7 @@ class Model:
             "classes": list(self.names),
             "counts": self.counts(),
             "backbone": self.options.backbone,
-            "image_size": self.size,
+            "image_size": int(self.size),
             "learner": self.options.learner,
             "replay": self.options.replay,
             "engine": self.engine,
@@ -233,7 +234,7 @@ class Model:
     @classmethod
     def from_state(cls, state: dict[str, Any], context: Context | None = None) -> Model:
         """The model of a saved state."""
-        size = state["inference"]["image_size"] if "inference" in state else None  # defaults change
+        size = load_size(state["inference"]) if "inference" in state else None  # defaults change
         model = cls(ModelOptions(**state["app"]["options"]), context=context, blank=True, size=size)
         remember_graphs(state, model.context)
         try:

@@ -21,7 +21,12 @@ def build_network(options: ModelOptions, *, blank: bool = False, size: int | Non
             TriphaseWarning,
             stacklevel=3,
         )
-    size = size or options.image_size or chosen.photo_size
-    return build_for_photos(
-        options.backbone, image_size=size, weights=weights, seed=options.seed, load_pretrained=not blank
+    network = build_for_photos(
+        options.backbone,
+        image_size=size or options.image_size or chosen.photo_size,
+        weights=weights,
+        seed=options.seed,
+        load_pretrained=not blank,
     )
+    network.image_size = size or network.image_size  # what timm says of scaling may have changed
+    return network

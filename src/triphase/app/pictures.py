@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from triphase.data.decoding import check_file, square
+from triphase.data.decoding import check_file
 from triphase.data.images import Images, content_ids, resize
 from triphase.data.sources.files import file_id
+from triphase.data.squares import square
 from triphase.errors import InvalidValue
+from triphase.models.image_size import scaling_of
 
 Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "NDArray[np.uint8]", Tensor]
 
@@ -98,6 +100,8 @@ def _batch(pixels: Tensor, size: int) -> Tensor:
         pixels = pixels.permute(0, 3, 1, 2)
     height, width = pixels.shape[2:]
     _check_area(width, height)
+    if scaling_of(size) is not None:
+        return resize(pixels.expand(-1, 3, -1, -1), size)
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
     cropped = pixels[:, :, top : top + side, left : left + side]

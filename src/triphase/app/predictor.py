@@ -24,6 +24,7 @@ from triphase.errors import BadData, CorruptState
 from triphase.models import SplitClassifier, build_for_photos
 from triphase.models.engine import CPU, load_graph, provider_for
 from triphase.models.folding import fold_layout_
+from triphase.models.image_size import load_size, size_state
 from triphase.models.inference import ensemble_state, load_ensemble
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Predictor:
         self.device = torch.device("cpu") if provider is None else wanted
         try:
             about = parts["inference"]
-            self.names, self.size = tuple(about["names"]), int(about["image_size"])
+            self.names, self.size = tuple(about["names"]), load_size(about)
             thresholds = tuple(-math.inf if t is None else t for t in about["thresholds"])
             self.calibration = Calibration(about["temperature"], thresholds)
             blocks = _Blocks(about["backbone"], self.size, provider or CPU)
@@ -179,7 +180,7 @@ def inference_parts(model: Model) -> dict[str, Any]:
     return {
         "inference": {
             "backbone": model.options.backbone,
-            "image_size": model.size,
+            **size_state(model.size),
             "names": list(model.names),
             "temperature": calibration.temperature,
             "thresholds": [t if t > -math.inf else None for t in calibration.thresholds],

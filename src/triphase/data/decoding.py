@@ -16,13 +16,13 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-import numpy as np
-import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
+from triphase.data.squares import squares
 from triphase.errors import BadData
+from triphase.models.image_size import scaling_of
 
 DECODE_THREADS = min(8, (os.cpu_count() or 2) + 2)  # some wait for the disk; each may hold a photo below LARGE
 LARGE = 1 << 24  # pixels of an image that is decoded while no other large one is, so that memory stays bounded
@@ -39,16 +39,6 @@ JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n"  # how they begin
 # How JPEG, PNG, GIF, WebP, BMP and AVIF begin.
 PHOTO = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0{4}|.{4}ftypavi[fs]", re.DOTALL)
 TIFF = (b"II*\0", b"MM\0*")  # raw files of cameras too, which have suffixes of their own and hold a thumbnail
-ORIENTATION = 0x0112
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 def decode(path: Path, size: int) -> Tensor:
@@ -61,7 +51,8 @@ def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
 
     A JPEG is decoded at the smallest fraction that covers the largest square and one of DRAFT pixels, so it may be
     of any size; other images may have as many pixels as Pillow's MAX_IMAGE_PIXELS (89 million). Whatever is larger,
-    or cannot be decoded to the end, is BadData.
+    or cannot be decoded to the end, is BadData. Where a size has a scaling of its own, a JPEG of at most as many
+    pixels is decoded whole: it is the whole photo that timm scales.
     """
     check_file(path)
     return _decode(path, path, sizes)
@@ -83,7 +74,10 @@ def _decode(
             if max_pixels is not None:
                 _check_pixels(*image.size, max_pixels)
             progressive, full = bool(image.info.get("progressive")), image.size
-            image.draft("RGB", (side, side))  # only JPEG knows how; a progressive one is held in full all the same
+            if not _decodes_whole(
+                *full, sizes
+            ):  # only JPEG knows how; a progressive one is held in full all the same
+                image.draft("RGB", (side, side))
             n_pixels = _check_pixels(*(full if progressive else image.size))
             with _memory_for(n_pixels):
                 try:
@@ -94,36 +88,6 @@ def _decode(
         raise BadData(
             f"{path} cannot be read as an image ({_reason(error)}); {_remedy(source, path, error)}."
         ) from error
-
-
-def squares(image: Image.Image, sizes: Sequence[int]) -> list[Tensor]:
-    """A picture as a uint8 (3, size, size) square of each size: turned as its EXIF says, scaled to cover, cropped.
-
-    Transparency is laid on white, as viewers show it; 16-bit grey is scaled to 8 bits; of an animation
-    the first frame counts.
-    """
-    if 0 in image.size:
-        raise BadData(f"an image of {image.width} x {image.height} pixels shows nothing")
-    image.load()
-    turn, whole = _turn(image), _eight_bits(image)
-    scaled = []
-    for size in sizes:
-        small = ImageOps.fit(whole, (size, size), Image.Resampling.BICUBIC)
-        if small.mode == "RGBA":
-            small = Image.alpha_composite(Image.new("RGBA", small.size, "white"), small)
-        if turn is not None:
-            small = small.transpose(turn)
-        scaled.append(torch.from_numpy(np.array(small.convert("RGB"))).permute(2, 0, 1).contiguous())
-    return scaled
-
-
-def square(image: Image.Image, size: int) -> Tensor:
-    """A picture as uint8 (3, size, size); see `squares`.
-
-    >>> square(Image.new("L", (3, 5), 7), 2).shape
-    torch.Size([3, 2, 2])
-    """
-    return squares(image, (size,))[0]
 
 
 def short_side(path: Path) -> int:
@@ -202,6 +166,12 @@ def _check_pixels(width: int, height: int, limit: int | None = None) -> int:
     return width * height
 
 
+def _decodes_whole(width: int, height: int, sizes: Sequence[int]) -> bool:
+    """Whether every pixel of a JPEG counts, and all of them can be decoded safely."""
+    limit = Image.MAX_IMAGE_PIXELS
+    return any(map(scaling_of, sizes)) and (limit is None or width * height <= limit)
+
+
 @contextmanager
 def _memory_for(n_pixels: int) -> Iterator[None]:
     """Wait, if the image is large, until no other large one is decoded; what it frees goes back to the system.
@@ -236,28 +206,6 @@ def _remedy(source: Path | BytesIO, path: Path, error: Exception) -> str:
         )  # which is read at a fraction
         return f"save a smaller copy, or {other}"
     return "export it as JPEG" if path.suffix.lower() in FOREIGN_SUFFIXES else "mend or remove it"
-
-
-def _turn(image: Image.Image) -> Image.Transpose | None:
-    """How to turn a loaded image upright; damaged EXIF is ignored."""
-    try:
-        return TURNS.get(image.getexif().get(ORIENTATION, 1))
-    except Exception:  # the parser raises almost anything, and the picture is good all the same
-        return None
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Any mode as 8-bit L, RGB or (if parts are transparent) RGBA; no copy where it is one already."""
-    if image.mode == "F":
-        raise BadData("floating point pixels have no defined white: save it with 8 bits per channel")
-    if image.mode.startswith("I"):  # 16 bits, sometimes held in 32; convert("RGB") would clip at 255
-        deep = np.asarray(image).astype(np.int32)
-        np.clip(deep, 0, 65535, out=deep)
-        deep += 128
-        deep //= 257
-        return Image.fromarray(deep.astype(np.uint8))
-    wanted = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
-    return image if image.mode == wanted else image.convert(wanted)
 
 
 def is_picture(path: Path) -> bool:

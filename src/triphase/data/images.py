@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triphase.data.decoding import decode, in_threads
+from triphase.data.squares import picture, square
 from triphase.errors import BadData, InvalidValue
+from triphase.models.image_size import scaling_of
 from triphase.randomness import generator
 
 Reader = Callable[[Tensor], Tensor]  # row numbers (int64) -> uint8 NCHW
@@ -134,11 +136,15 @@ def content_ids(pixels: Tensor) -> Tensor:
 def resize(pixels: Tensor, size: int) -> Tensor:
     """Scale a whole batch of uint8 images to size x size (bicubic, antialiased when shrinking).
 
+    A size with a scaling of its own gets that one, image by image. What has the size already is left as it is.
+
     >>> resize(torch.full((1, 3, 4, 4), 9, dtype=torch.uint8), 8).unique().tolist()
     [9]
     """
     if pixels.shape[-2:] == (size, size) or len(pixels) == 0:
         return pixels if len(pixels) else pixels.new_zeros(0, pixels.shape[1], size, size)
+    if scaling_of(size) is not None:
+        return torch.stack([square(picture(image), size) for image in pixels])[:, : pixels.shape[1]]
     scaled = F.interpolate(pixels.float(), size=(size, size), mode="bicubic", antialias=True)
     return scaled.round_().clamp_(0, 255).to(torch.uint8)
 

@@ -13,6 +13,7 @@ from triphase.models.batchnorm import lacks_statistics, rebuild_batchnorm
 from triphase.models.batchrenorm import BatchRenorm2d, with_batch_renorm
 from triphase.models.depth_features import DepthFeatures
 from triphase.models.efficientnet_lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
+from triphase.models.image_size import Scaling, with_scaling
 from triphase.models.mobilenet_v1 import mobilenet_v1
 from triphase.models.resnet import resnet18, resnet32
 from triphase.models.small_cnn import small_cnn
@@ -32,6 +33,11 @@ class Backbone:
     summaries: bool = False  # its latents can carry the means of earlier feature maps
     own_size: bool = False  # benchmarks scale images to its photo_size, not to a size of their own
     fixed_size: bool = False  # small photos are scaled to its photo_size as well
+    scaling: Scaling | None = None  # how photos become squares; None: scaled to cover, cropped
+
+    def sized(self, size: int) -> int:
+        """A size with the scaling that this backbone expects."""
+        return with_scaling(size, self.scaling)
 
 
 BACKBONES: Mapping[str, Backbone] = MappingProxyType(
@@ -52,8 +58,14 @@ def backbone(name: str) -> Backbone:
     """The backbone of that name; `timm:NAME` is one of timm's (`triphase.models.timm_backbone`)."""
     if name.startswith(TIMM):
         wanted = preprocessing(name)
-        network = partial(timm_network, name=name)
-        return Backbone(network, wanted.size, pretrained=True, own_size=True, fixed_size=wanted.fixed_size)
+        return Backbone(
+            partial(timm_network, name=name),
+            wanted.size,
+            pretrained=True,
+            own_size=True,
+            fixed_size=wanted.fixed_size,
+            scaling=wanted.scaling,
+        )
     if name not in BACKBONES:
         raise InvalidValue(
             f"No backbone is called {name!r}; there are {', '.join(BACKBONES)}, and {TIMM}NAME for those of timm."

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import difflib
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import torch
 from torch import nn
 
-from triphase.errors import BadData, InvalidValue, TriphaseWarning
+from triphase.errors import BadData, InvalidValue
+from triphase.models.image_size import CropMode, ImageSize, Interpolation, Scaling
 from triphase.models.split import Normalize, SplitClassifier, linear_head
 from triphase.models.timm_parts import Part, compute_the_same, halves, parts_called
 from triphase.models.weights import read_weights
@@ -39,7 +39,7 @@ class Preprocessing:
     fixed_size: bool  # another size is another network
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    interpolation: str
+    scaling: Scaling
 
 
 def timm_network(
@@ -53,14 +53,8 @@ def timm_network(
 ) -> SplitClassifier:
     """A network of timm with the weights of a file, else those of timm's hub, else random ones."""
     own = preprocessing(name)
-    size = own.size if image_size is None else image_size
+    size = ImageSize(own.size if image_size is None else image_size, own.scaling)
     network = _network(name, own, size, weights, pretrained, seed).eval()
-    if own.interpolation != "bicubic" and (pretrained or weights is not None):
-        warnings.warn(
-            f"{name} has learned from {own.interpolation} images; here they are scaled bicubically.",
-            TriphaseWarning,
-            stacklevel=3,
-        )
     one, other = torch.rand(2, 1, 3, size, size, generator=torch.Generator().manual_seed(0))
     try:
         with torch.no_grad():
@@ -94,8 +88,20 @@ def preprocessing(name: str) -> Preprocessing:
     except RuntimeError as error:  # the tag after the dot
         raise InvalidValue(f"timm has no weights {network!r}: {_first_line(error)}") from error
     data = timm.data.resolve_data_config(pretrained_cfg=config.to_dict())
-    numbers = tuple(data["mean"]), tuple(data["std"]), data["interpolation"]
-    return Preprocessing(data["input_size"][-1], bool(config.fixed_input_size), *numbers)
+    numbers = tuple(data["mean"]), tuple(data["std"])
+    return Preprocessing(data["input_size"][-1], bool(config.fixed_input_size), *numbers, _scaling(data))
+
+
+def _scaling(data: dict[str, Any]) -> Scaling:
+    """The scaling of timm's transform for evaluation, by the configuration that it is made from."""
+    interpolation, mode = data["interpolation"], data["crop_mode"]
+    if interpolation not in get_args(Interpolation) or mode not in get_args(CropMode):
+        raise InvalidValue(
+            f"Its images are to be scaled by {interpolation} and cropped by {mode}, which this version of triphase "
+            "does not know; take another network."
+        )
+    red, green, blue = (round(255 * value) if mode == "border" else 0 for value in data["mean"])
+    return Scaling(interpolation, float(data["crop_pct"]), mode, (red, green, blue))
 
 
 def _timm() -> Any:

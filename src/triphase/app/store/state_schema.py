@@ -16,6 +16,7 @@ from torch import Tensor
 from triphase.app.store.schema import BackboneName, ClassNames, Count, Document, Word, reason
 from triphase.app.store.tensors import Shape, check_structure, check_tree
 from triphase.errors import CorruptState
+from triphase.models.image_size import CropMode, Interpolation
 
 
 def _check_float(value: Any) -> Any:
@@ -141,11 +142,21 @@ class ClosedForm(Part):
 # --- inference --------------------------------------------------------------------------------------------------
 
 
+class Scaling(Part):
+    """How photos become squares, where the network has a way of its own."""
+
+    interpolation: Interpolation
+    crop_pct: Annotated[Float, Field(ge=0.1, le=10)]
+    crop_mode: CropMode
+    fill: Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=3, max_length=3)]
+
+
 class Inference(Part):
     """What an answer needs beside the network."""
 
     backbone: BackboneName
     image_size: ImageSize
+    scaling: Scaling | None = None
     names: ClassNames
     temperature: Positive
     thresholds: list[Float | None] = Field(max_length=2)

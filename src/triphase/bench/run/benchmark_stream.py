@@ -94,6 +94,7 @@ def _chosen_classes(benchmark: Benchmark, classes: str, order: Sequence[int]) ->
 
 def image_size(benchmark: Benchmark, options: RunOptions) -> int:
     """Side of the images in pixels: the one asked for, the network's own, or the benchmark's."""
-    own = None if options.backbone is None else backbone(options.backbone)
-    suggested = own.photo_size if own is not None and own.own_size else benchmark.image_size
-    return options.image_size or suggested
+    if options.backbone is None:
+        return options.image_size or benchmark.image_size
+    own = backbone(options.backbone)
+    return own.sized(options.image_size or (own.photo_size if own.own_size else benchmark.image_size))

@@ -28,6 +28,7 @@ from triphase.learners import ChecksRecipe, Learner
 from triphase.maths.sampling import evenly_spaced
 from triphase.models import SplitClassifier, build, lacks_statistics, placed, rebuild_batchnorm
 from triphase.models.engine import engine_of
+from triphase.models.image_size import scaling_of
 
 CALIBRATION_IMAGES = 256
 
@@ -149,6 +150,8 @@ def _settings(benchmark: Benchmark, options: RunOptions, weights: Path | None) -
         "compiled": options.compiled,
         "weights": None if weights is None else checksum(weights),
     }
+    if scaling := scaling_of(settings["image_size"]):
+        settings["scaling"] = str(scaling)
     if options.labelled is not None:
         settings["labelled"] = options.labelled
     if options.classes is not None:

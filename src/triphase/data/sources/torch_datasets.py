@@ -14,10 +14,11 @@ from PIL import Image
 from torch import Tensor
 
 from triphase.data.augment import center_crop
-from triphase.data.decoding import square
 from triphase.data.images import Images, concatenate, content_ids, resize
+from triphase.data.squares import square
 from triphase.data.streams import Stream, stream
 from triphase.errors import BadData
+from triphase.models.image_size import scaling_of
 
 CHUNK = 1024  # images read together for their ids
 
@@ -92,7 +93,8 @@ def pixels_of(image: Any, size: int | None = None) -> Tensor:
     pixels: Tensor = image if image.dtype == torch.uint8 else _eight_bits(image)
     if size is None or pixels.shape[-2:] == (size, size):
         return pixels
-    return resize(center_crop(pixels.unsqueeze(0), min(pixels.shape[-2:])), size)[0]
+    batch = pixels.unsqueeze(0)
+    return resize(batch if scaling_of(size) else center_crop(batch, min(pixels.shape[-2:])), size)[0]
 
 
 def _eight_bits(image: Tensor) -> Tensor:
