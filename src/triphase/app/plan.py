@@ -121,8 +121,12 @@ def _unlabelled(
     found, size, uses = unlabelled_files(folder), model.size, isinstance(model.learner, UsesUnlabelled)
     asked_for = settings.unlabelled == "pseudo"
     if found and uses and asked_for and learns:
-        photos = scan_unlabelled(folder, size, model.context.budget, taken, skip_bad=settings.skip_bad, watch=watch)
-        return photos, []
+        budget, skip_bad = model.context.budget, settings.skip_bad
+
+        def tell(event: dict[str, Any]) -> None:
+            watch(event | {"unlabelled": True})
+
+        return scan_unlabelled(folder, size, budget, taken, skip_bad=skip_bad, watch=tell), []
     said = [left_out(len(found), model.options.learner, uses, asked_for)] if found else []
     return UnlabelledPhotos(NO_IMAGES, torch.empty(0, 2, dtype=torch.long)), said
 

@@ -9,6 +9,8 @@ from rich.text import Text
 from triphase.cli.live import bar, print_line, progress_console
 from triphase.cli.printing import count
 
+SCANS = {"scan": "Looking at the photos", "decode": "Decoding new photos"}
+UNLABELLED_SCANS = {"scan": "Looking at photos without labels", "decode": "Decoding photos without labels"}
 PHASES = {
     "I": "Phase I: meeting the new classes",
     "II": "Phase II: learning all classes",
@@ -27,12 +29,10 @@ class LessonView:
     def watch(self, event: dict[str, Any]) -> None:
         """Take an event; the terminal is redrawn at its own pace."""
         kind = event["event"]
-        if kind == "scan":
+        if kind in SCANS:
+            stage = UNLABELLED_SCANS[kind] if event.get("unlabelled") else SCANS[kind]
             photos = f"{event['done']} of {event['total']} photos"
-            self._enter("Looking at the photos", event["done"] / max(event["total"], 1), photos)
-        elif kind == "decode":
-            photos = f"{event['done']} of {event['total']} photos"
-            self._enter("Decoding new photos", event["done"] / max(event["total"], 1), photos)
+            self._enter(stage, event["done"] / max(event["total"], 1), photos)
         elif kind == "begin":
             self._enter(f"Learning {count(event['images'], 'photo')}", 0.0, "")
         elif kind == "step":
