@@ -391,6 +391,24 @@ def test_a_bounded_phase_3_draws_so_many_in_full_minibatches() -> None:
     assert set(torch.cat(slots[:2]).tolist()) != set(torch.cat(slots[2:]).tolist())
 
 
+@pytest.mark.parametrize("kind", ["raw", "latent"])
+def test_crops_of_latents_are_drawn_by_position_and_leave_what_is_frozen_alone(kind: Store) -> None:
+    model = frozen_model()
+
+    def batches(**options: Any) -> Batches:
+        return Batches(
+            model, experience(), memory_of(model, store=kind), Recipe(n_mbe=5, n_mbr=4, **options), seed=SEED
+        )
+
+    plain, cropped = served(batches(), 2), served(batches(latent_crops=True), 2)
+    assert any(not torch.equal(a.z, b.z) for a, b in zip(plain, cropped, strict=True))
+    assert all(a.z.shape == b.z.shape and torch.equal(a.y, b.y) for a, b in zip(plain, cropped, strict=True))
+    (again,) = batches(latent_crops=True).mixed([(1, 2)])
+    assert torch.equal(again.z, cropped[3 + 2].z)
+    features = [list(batches(latent_crops=crops).mixed([(0, 0)], "csf"))[0].z for crops in (False, True)]
+    assert torch.equal(*features)
+
+
 @pytest.mark.parametrize("size", [6, 8])
 @pytest.mark.parametrize(
     ("first", "then"),

@@ -40,6 +40,13 @@ def test_random_crops_are_drawn_from_the_generator_alone_and_leave_the_map() -> 
     assert not torch.equal(first, random_crops(maps, draw(2)))
 
 
+def test_processes_crop_their_shards_as_one_would_crop_the_whole_minibatch() -> None:
+    maps = torch.randn(7, 3, 7, 7, generator=draw(1))
+    whole = random_crops(maps, draw())
+    for shard in (slice(0, None, 2), slice(1, None, 2)):
+        assert torch.equal(random_crops(maps[shard], draw(), n=7, shard=shard), whole[shard])
+
+
 def test_the_middle_of_a_map_is_what_its_border_is_left_out_of() -> None:
     maps = torch.zeros(1, 1, 14, 14)
     maps[:, :, 2:12, 2:12] = 1

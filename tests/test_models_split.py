@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.models import Normalize, SplitClassifier, linear_head
-from triphase.models.split import Block, Resting
+from triphase.models.split import Block
 
 
 def small_model(n_classes: int = 3) -> SplitClassifier:
@@ -169,28 +169,3 @@ def test_head_without_classes_is_empty_and_negative_counts_are_refused() -> None
     assert linear_head(4, 0)(torch.zeros(2, 4)).shape == (2, 0)
     with pytest.raises(InvalidValue, match="at least 0, got -1"):
         linear_head(4, -1)
-
-
-def test_resting_layers_learn_only_while_they_are_awake() -> None:
-    layers = (Resting(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4)), nn.Conv2d(4, 4, 1), nn.AdaptiveAvgPool2d(1))
-    model = SplitClassifier(nn.Identity(), nn.Sequential(*layers, nn.Flatten()), linear_head(4, 3)).train()
-    nn.init.ones_(model.head.weight)
-
-    def learned() -> list[bool]:
-        model.unfreeze("csf")
-        before = snapshot(model)
-        model.train().tail(pixels(4).float()).square().sum().backward()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.grad is not None:
-                    parameter.sub_(parameter.grad)
-        model.zero_grad(set_to_none=True)
-        after = snapshot(model)
-        return [
-            any(not torch.equal(after[k], before[k]) for k in before if k.startswith(f"csf.{i}.")) for i in (0, 1)
-        ]
-
-    assert learned() == [False, True]
-    with model.awake():
-        assert learned() == [True, True]
-    assert learned() == [False, True]

@@ -54,10 +54,10 @@ def test_recipe_cannot_be_changed_under_way() -> None:
 @given(st.integers(1, 20_000), st.integers(0, 50_000))
 def test_a_lesson_has_enough_steps_and_replays_no_more_than_it_may(n: int, stored: int) -> None:
     recipe = recipe_for(n, stored)
-    assert recipe.n_mbe + recipe.n_mbr in (32, 128) and 3 <= recipe.epochs <= 20
-    assert recipe.epochs * -(-n // recipe.n_mbe) >= 6
-    most = 2 if recipe.n_mbe + recipe.n_mbr == 128 else 4
-    assert recipe.n_mbr <= most * (recipe.n_mbe + 0.5)  # whole images
+    assert recipe.n_mbe + recipe.n_mbr == 32 and 3 <= recipe.epochs <= 20
+    assert recipe.mixed is not None and recipe.balanced is not None
+    assert recipe.epochs * -(-min(n, recipe.mixed) // recipe.n_mbe) >= 6
+    assert recipe.n_mbr <= 4 * (recipe.n_mbe + 0.5)  # whole images
     assert (recipe.n_mbr == 0) == (stored == 0) or stored < n / 50
 
 

@@ -46,6 +46,17 @@ def test_an_epoch_has_every_row_once_and_the_replay_goes_on_from_epoch_to_epoch(
         assert sorted(replayed[k * len(SLOTS) : (k + 1) * len(SLOTS)]) == SLOTS.tolist()
 
 
+def test_an_epoch_may_have_some_of_the_rows_and_others_in_the_next() -> None:
+    one = sampler(Recipe(n_mbe=5, n_mbr=4, mixed=8))
+    assert one.n_mixed == 2
+    epochs = [epoch_of(one, epoch)[0] for epoch in range(6)]
+    assert all(len(rows) == len(set(rows)) == 8 and set(rows) <= set(ROWS.tolist()) for rows in epochs)
+    assert set(sum(epochs, [])) == set(ROWS.tolist()), "in time every row has its turn"
+    assert epoch_of(sampler(Recipe(n_mbe=5, n_mbr=4, mixed=99)), 0) == epoch_of(
+        sampler(Recipe(n_mbe=5, n_mbr=4)), 0
+    )
+
+
 def test_a_draw_depends_on_seed_experience_and_position_and_on_nothing_else() -> None:
     recipe = Recipe(n_mbe=5, n_mbr=4)
     expected = sampler(recipe).mixed(7, 1)

@@ -17,8 +17,6 @@ from triphase.data.batches import Batches
 from triphase.data.feature_cache import latents, unpack
 from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.learners.protocol import Step
-from triphase.models import SplitClassifier
-from triphase.models.split import Resting
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
 RECIPE = replace(REST, epochs=4)
@@ -319,23 +317,3 @@ def test_a_loaded_state_without_a_teacher_leaves_none_behind() -> None:
     assert "teacher" in learner.state_dict()
     learner.load_state_dict(state)
     assert "teacher" not in learner.state_dict()
-
-
-@pytest.mark.parametrize("store", ["raw", "latent"])
-def test_layers_that_rest_learn_nothing_and_are_as_if_they_belonged_to_llf(store: Literal["raw", "latent"]) -> None:
-    def trained(rests: bool) -> SplitClassifier:
-        tiny, stream = tiny_model(), tiny_stream()
-        *layers, pool, flatten = tiny.csf.children()
-        first = nn.Conv2d(16, 16, 1, bias=False)
-        nn.init.eye_(first.weight.data.view(16, 16))
-        awake = nn.Sequential(first, nn.ReLU(), pool, flatten)
-        if rests:
-            tiny.csf = nn.Sequential(Resting(*layers), *awake)
-        else:
-            tiny.llf, tiny.csf = nn.Sequential(tiny.llf, *layers), awake
-        return learned(TPC(tiny, Memory(12, store=store)), stream, 2).model
-
-    resting, frozen = trained(True).state_dict(), trained(False).state_dict()
-    assert len(resting) == len(frozen)
-    for mine, theirs in zip(resting.values(), frozen.values(), strict=True):
-        torch.testing.assert_close(mine, theirs)

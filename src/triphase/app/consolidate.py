@@ -103,7 +103,7 @@ def consolidate(
             store, f"consolidate {minutes}".encode(), model, epochs=_epochs(model, samples, minutes)
         )
         checkpoint.resume(notes, watch)
-        recipe = Recipe(epochs=checkpoint.epochs, lr=0.1, csf_lr=0.03, n_mbe=BATCH)
+        recipe = Recipe(epochs=checkpoint.epochs, lr=0.1, csf_lr=0.03, n_mbe=BATCH, latent_crops=True)
         begin = {"event": "begin", "images": samples, "classes": len(model.names), "minibatch": BATCH}
         watch(begin | {"steps": {"consolidate": recipe.epochs * math.ceil(samples / BATCH)}})
         with checkpoint.saving(), explain_out_of_memory("go on with the same command and --device cpu"):
@@ -185,11 +185,10 @@ def _epochs(model: Model, samples: int, minutes: float | None) -> int:
     network, z = copy.deepcopy(model.network), unpack(model.latents_of(model.stored(slots)).float())
     z = z.to(network.device)
     seconds = []
-    with network.awake():
-        network.unfreeze("csf")
-        for _ in range(TRIAL_STEPS):
-            begun = time.perf_counter()
-            network.train().tail(z).square().mean().backward()
-            seconds.append(time.perf_counter() - begun)
+    network.unfreeze("csf")
+    for _ in range(TRIAL_STEPS):
+        begun = time.perf_counter()
+        network.train().tail(z).square().mean().backward()
+        seconds.append(time.perf_counter() - begun)
     per_epoch = min(seconds) * samples / len(slots)
     return max(1, min(MAX_EPOCHS, int(60 * minutes / per_epoch)))

@@ -24,28 +24,30 @@ from triphase.device import explain_out_of_memory
 from triphase.learners import TPC
 from triphase.learners.protocol import QuickLearner, Tick, WeighsMembers, ignore
 
+N_MB = 32  # samples in a minibatch, new and replayed ones
+
 
 def recipe_for(n: int, n_memory: int) -> Recipe:
     """How a lesson of n photos is trained on beside n_memory samples to replay: by the amount of data alone.
 
-    Replay is as large as the memory asks for, up to once the lesson, and Phase III half as long as the lesson: what
-    a lesson costs depends on the lesson. Few photos get more epochs, so that there are 6 to 12 steps. A model that
-    has seen little altogether gets more of everything in small minibatches, which would harm one that has seen
-    much. benchmarks/results/lesson_recipe.md has the measurements, at 96 px with four epochs, twice the replay and
-    eight times the Phase III; at 224 px a step costs five times as much, half of them learn as much (Grocery Store,
-    half A: 87.7 % after 87.5), and `consolidate` has the time that a lesson has not.
+    Minibatches are small and of random crops, half of them replayed where the memory allows. Each phase passes over
+    half of the lesson, or a few minibatches: what a lesson costs depends on the lesson alone. Few photos get more
+    epochs, and a model that has seen little altogether gets more replay and more steps.
+    benchmarks/results/photos_rule.md says how it was chosen.
     """
     little = n + min(4 * n, n_memory) < 256 and n_memory < 512
     ratio = min(4.0 if little else 1.0, n_memory / n)
-    n_mb, steps, max_epochs = (32, 40.0, 20) if little else (128, 12 / (1 + ratio / 2), 10)
-    n_mbe = max(1, round(n_mb / (1 + ratio)))
+    steps, max_epochs = (24, 20) if little else (12, 10)
+    n_mbe = max(1, round(N_MB / (1 + ratio)))
     return Recipe(
         epochs=min(max_epochs, max(3, math.ceil(steps * n_mbe / n))),
         lr=0.1,
-        csf_lr=0.03,
+        csf_lr=0.05,
         n_mbe=n_mbe,
-        n_mbr=n_mb - n_mbe,
+        n_mbr=N_MB - n_mbe,
+        mixed=max(n // 2, 128),
         balanced=max(n // 2, 256),
+        latent_crops=True,
     )
 
 
@@ -64,8 +66,8 @@ def planned_steps(model: Model, lesson: Lesson, recipe: Recipe) -> dict[str, int
     if not isinstance(tpc, TPC) or n == 0:
         return {}
     epochs = tpc.epochs(recipe.epochs, novel=not set(lesson.experience.classes) <= tpc.known)
-    steps, unlabelled = math.ceil(n / recipe.n_mbe), len(lesson.experience.unlabelled)  # at most
-    steps_2 = math.ceil((n + unlabelled) / recipe.n_mbe) if tpc.unlabelled == "pseudo" else steps
+    n_all = n + len(lesson.experience.unlabelled) if tpc.unlabelled == "pseudo" else n  # at most
+    steps, steps_2 = (math.ceil(min(m, recipe.mixed or m) / recipe.n_mbe) for m in (n, n_all))
     if model.memory is None:
         return {"I": epochs[0] * steps, "II": epochs[1] * steps_2}
     samples = min(model.memory.capacity or n, n + len(model.memory.slots()))

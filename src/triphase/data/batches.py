@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from triphase.context import Context
-from triphase.data.feature_cache import FrozenDepth, frozen_output, unpack
+from triphase.data.feature_cache import csf_features, unpack
 from triphase.data.images import concatenate
+from triphase.data.latent_crops import crop_latents, random_crops
 from triphase.data.memory import Memory, ReadColumns
 from triphase.data.prefetch import prefetch
 from triphase.data.recipe import Recipe
@@ -29,7 +30,7 @@ from triphase.models import SplitClassifier
 from triphase.models.engine import engine_of
 from triphase.randomness import generator
 
-Depth = Literal["llf"] | FrozenDepth
+Depth = Literal["llf", "csf"]
 Position = tuple[int, int]  # epoch in the experience, step in the epoch
 
 
@@ -68,6 +69,7 @@ class Samples:
     y: Tensor
     n_all: int  # in the shards of all processes
     n_all_current: int
+    position: Position
     views: Tensor | None = None
     x: Tensor | None = None
 
@@ -119,8 +121,7 @@ class Batches:
     def mixed(self, positions: Iterable[Position], depth: Depth = "llf") -> Iterator[Minibatch]:
         """Phases I and II: each image of the experience once per epoch, beside replayed samples.
 
-        With depth="csf" the minibatches carry the features of a frozen csf in place of z, with depth="resting"
-        what its resting layers put out.
+        With depth="csf" the minibatches carry the features of a frozen csf in place of z.
         """
 
         def draw(position: Position) -> Samples:
@@ -220,6 +221,8 @@ class Batches:
         drawn = map(draw, positions) if self._latents.n_views else prefetch(positions, draw)
         for samples in stopwatch.time_waiting("data", drawn):
             z = self._lookup(samples, depth) if samples.views is not None else self._compute(samples, depth)
+            if self.recipe.latent_crops and depth == "llf":
+                z = self._cropped(z, samples)
             stopwatch.count(samples.n_all)
             rows, slots, y = samples.rows, samples.slots, self._latents.upload(samples.y)
             yield Minibatch(z, y, len(rows), rows, slots, samples.n_all, samples.n_all_current)
@@ -236,8 +239,16 @@ class Batches:
         if len(slots) and self.memory is not None:
             y = torch.cat([y, self.memory["y"][slots]])
         if self._latents.n_views:
-            return Samples(rows, slots, y, n, n_rows, views=self._latents.draw_views(n, random)[shard()])
-        return Samples(rows, slots, y, n, n_rows, x=self._latents.draw_pixels(all_rows, all_slots, random))
+            views = self._latents.draw_views(n, random)[shard()]
+            return Samples(rows, slots, y, n, n_rows, position, views=views)
+        x = self._latents.draw_pixels(all_rows, all_slots, random)
+        return Samples(rows, slots, y, n, n_rows, position, x=x)
+
+    def _cropped(self, z: Tensor, samples: Samples) -> Tensor:
+        """Latents with random crops of their feature maps: a pure function of the position, too."""
+        random = generator(self.seed, "latent crops", self.experience.index, *samples.position)
+        shard = self.context.processes.shard()
+        return crop_latents(self.model.csf, z, lambda maps: random_crops(maps, random, samples.n_all, shard))
 
     def _lookup(self, samples: Samples, depth: Depth) -> Tensor:
         """z, or features, from the latents that are kept."""
@@ -250,8 +261,8 @@ class Batches:
         )
         if depth == "llf":
             return self._latents.lookup(*wanted)
-        if depth == "resting" or engine_of(self.context, self.model.csf) != "torch":
-            return self._latents.lookup_frozen(*wanted, depth)
+        if engine_of(self.context, self.model.csf) != "torch":
+            return self._latents.lookup_features(*wanted)
         replayed = self.n_mixed * self.recipe.n_mbr  # in an epoch
         if samples.n_all_replayed and 2 * replayed < len(self._old_slots):  # features of the whole memory: a waste
             with torch.no_grad():
@@ -268,4 +279,7 @@ class Batches:
         if samples.n_all_replayed and self.memory is not None and self.memory.store == "latent":
             parts.append(unpack(self._latents.upload(self.memory["z"][samples.slots]).float()))
         z = torch.cat(parts) if len(parts) > 1 else parts[0]
-        return z if depth == "llf" else frozen_output(self.model, z, depth, self.context)
+        if depth == "llf":
+            return z
+        with torch.no_grad():
+            return csf_features(self.model, z, self.context)

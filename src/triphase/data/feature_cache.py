@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -34,7 +33,6 @@ CHUNK = 32  # images per pass, always full: a latent must not depend on the imag
 PIXELS = 1 << 18  # per pass at most, if it has more than 4 images: larger feature maps leave the processor's cache
 COPIES = 3  # of latents in memory while they are read from the shared folder
 Read = Callable[[Tensor], Tensor]  # rows -> pixels
-FrozenDepth = Literal["resting", "csf"]
 View = Callable[[Tensor, Tensor, int], Tensor]  # pixels, their rows, number of a view -> pixels of that view
 
 
@@ -80,27 +78,10 @@ def encode(
 
 @torch.no_grad()
 def features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
-    """(n, views, D): csf of packed latents (n, views, ...), in chunks that are always full."""
-    return _in_chunks(partial(csf_features, model, context=context), model, z, torch.empty, context)
+    """(n, views, D): csf of packed latents (n, views, ...), in chunks that are always full.
 
-
-@torch.no_grad()
-def resting_outputs(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
-    """(n, views, ...): packed output of the resting layers of csf, for packed latents (n, views, ...)."""
-    allocate = partial(context.budget.allocate, dtype=z.dtype)
-    return _in_chunks(
-        lambda part: pack(frozen_output(model, part, "resting", context)), model, z, allocate, context
-    )
-
-
-def _in_chunks(
-    compute: Callable[[Tensor], Tensor],
-    model: SplitClassifier,
-    z: Tensor,
-    allocate: Callable[[tuple[int, ...]], Tensor],
-    context: Context,
-) -> Tensor:
-    """(n, views, ...): what is computed of packed latents (n, views, ...); several processes share the work."""
+    Several processes share the work.
+    """
     flat = z.flatten(0, 1)
     store: Tensor | None = None
     blocks = context.processes.blocks(len(flat), CHUNK)
@@ -108,9 +89,9 @@ def _in_chunks(
     for start in mine[::CHUNK]:
         rows = slice(start, min(start + CHUNK, mine.stop))
         part = flat[rows].to(model.device).float()
-        computed = compute(unpack(_padded(part, CHUNK)))[: len(part)]
+        computed = csf_features(model, unpack(_padded(part, CHUNK)), context)[: len(part)]
         if store is None:
-            store = allocate((*z.shape[:2], *computed.shape[1:]))
+            store = torch.empty((*z.shape[:2], *computed.shape[1:]))
         store.flatten(0, 1)[rows] = computed.to(store)
     assert store is not None
     context.processes.exchange_(store.flatten(0, 1), blocks)
@@ -122,18 +103,6 @@ def csf_features(model: SplitClassifier, z: Tensor, context: Context) -> Tensor:
     if engine_of(context, model.csf) == "torch":
         return in_passes(model.features, z, context)
     return in_passes(frozen_form(model.csf, z, context), z, context)
-
-
-@torch.no_grad()
-def frozen_output(model: SplitClassifier, z: Tensor, depth: FrozenDepth, context: Context) -> Tensor:
-    """What the resting layers of csf make of latents, or all of csf, by the engine of the context."""
-    if depth == "csf":
-        return csf_features(model, z, context)
-    resting = model.resting
-    assert resting is not None
-    if engine_of(context, resting) == "torch":
-        return in_passes(model.rest, z, context)
-    return in_passes(partial(model.rest, resting=lambda h: frozen_form(resting, h, context)(h)), z, context)
 
 
 def _padded(x: Tensor, n: int) -> Tensor:

@@ -25,13 +25,15 @@ def crop_latents(csf: nn.Module, z: Tensor, crop: Callable[[Tensor], Tensor]) ->
     return crop(z) if z.dim() == 4 else z
 
 
-def random_crops(maps: Tensor, random: Generator) -> Tensor:
+def random_crops(maps: Tensor, random: Generator, n: int | None = None, shard: slice = slice(None)) -> Tensor:
     """(n, channels, height, width): of each map a random window of whole places, scaled to the size of the map.
+
+    Where several processes share a minibatch of n maps, these are those of one shard of it.
 
     >>> random_crops(torch.arange(9.0).view(1, 1, 3, 3), torch.Generator().manual_seed(0)).shape
     torch.Size([1, 1, 3, 3])
     """
-    n, (rows, columns) = len(maps), maps.shape[2:]
+    n, (rows, columns) = len(maps) if n is None else n, maps.shape[2:]
     height = _whole(round(MIN_HEIGHT * rows), torch.full((n,), rows), random)
     width = height * columns / rows + _whole(-MAX_DIFFERENCE, torch.full((n,), MAX_DIFFERENCE), random)
     width = width.round().clamp(round(MIN_WIDTH * columns), columns)
@@ -39,7 +41,7 @@ def random_crops(maps: Tensor, random: Generator) -> Tensor:
     windows = torch.zeros(n, 2, 3)  # from coordinates in the crop, -1 to 1, to those in the map
     windows[:, 0, 0], windows[:, 0, 2] = width / columns, (2 * left + width) / columns - 1
     windows[:, 1, 1], windows[:, 1, 2] = height / rows, (2 * top + height) / rows - 1
-    places = F.affine_grid(windows.to(maps), list(maps.shape), align_corners=False)
+    places = F.affine_grid(windows[shard].to(maps), list(maps.shape), align_corners=False)
     crops = F.grid_sample(maps, places, padding_mode="border", align_corners=False)
     return crops.contiguous(memory_format=torch.channels_last)
 

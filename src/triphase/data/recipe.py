@@ -23,7 +23,9 @@ class Recipe:
     csf_lr: float | None = None  # of csf (and llf where it learns); None: the same as lr
     n_mbe: int = 128  # datapoints of the experience in a minibatch
     n_mbr: int = 0  # datapoints of the replay memory in a minibatch
+    mixed: int | None = None  # datapoints of the experience in an epoch of Phases I and II; None: all
     balanced: int | None = None  # datapoints in an epoch of Phase III, n_mbe + n_mbr at a time; None: all, by n_mbe
+    latent_crops: bool = False  # csf learns from random crops of the latents' feature maps
     momentum: float = 0.9
     weight_decay: float = 0.0  # of csf and llf; the head never decays, or masked rows would shrink
     augment: str = "none"
@@ -37,8 +39,10 @@ class Recipe:
         for name, least in (("epochs", 0), ("n_mbe", 1), ("n_mbr", 0), ("views", 0)):
             if getattr(self, name) < least:
                 raise InvalidValue(f"{name} must be at least {least}, got {getattr(self, name)}.")
-        if self.balanced is not None and self.balanced < 1:
-            raise InvalidValue(f"balanced must be at least 1, got {self.balanced}.")
+        for name in ("mixed", "balanced"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidValue(f"{name} must be at least 1, got {value}.")
         for name in ("lr", "csf_lr"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

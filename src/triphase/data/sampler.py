@@ -28,16 +28,16 @@ class Sampler:
     @property
     def n_mixed(self) -> int:
         """Minibatches in an epoch over the experience: ceil(n_i / n_mbe)."""
-        return _ceil(len(self._rows), self._recipe.n_mbe)
+        return _ceil(self._n_of_epoch, self._recipe.n_mbe)
 
     def n_balanced(self, n_slots: int) -> int:
         """Minibatches in an epoch over a memory of n_slots samples: ceil(n_replay / n_mbe)."""
         return _ceil(self._n_consolidated(n_slots), self._recipe.n_mb_balanced)
 
     def mixed(self, epoch: int, step: int) -> tuple[Tensor, Tensor]:
-        """About n_mbe rows, each once per epoch, and n_mbr slots of an endless replay of the memory."""
+        """About n_mbe rows, each at most once per epoch, and n_mbr slots of an endless replay of the memory."""
         n_mbe, n_mbr = self._recipe.n_mbe, self._recipe.n_mbr if len(self._slots) else 0
-        order = self._shuffled("shuffle", epoch, len(self._rows))
+        order = self._shuffled("shuffle", epoch, len(self._rows))[: self._n_of_epoch]
         rows = self._rows[step_of_epoch(order, step, n_mbe, n_mbr)]
         return rows, self._replayed((epoch * self.n_mixed + step) * n_mbr, n_mbr)
 
@@ -45,6 +45,11 @@ class Sampler:
         """About n_mbe of the slots of the updated memory, each at most once per epoch (Phase III)."""
         order = self._shuffled("consolidate", epoch, len(slots))[: self._n_consolidated(len(slots))]
         return slots[step_of_epoch(order, step, self._recipe.n_mb_balanced)]
+
+    @property
+    def _n_of_epoch(self) -> int:
+        n = len(self._rows)
+        return n if self._recipe.mixed is None else min(n, self._recipe.mixed)
 
     def _n_consolidated(self, n_slots: int) -> int:
         return n_slots if self._recipe.balanced is None else min(n_slots, self._recipe.balanced)

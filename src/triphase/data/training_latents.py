@@ -16,16 +16,13 @@ from torch import Generator, Tensor
 from triphase.context import Context
 from triphase.data import augment
 from triphase.data.feature_cache import (
-    FrozenDepth,
     Read,
+    csf_features,
     encode,
     features,
-    frozen_output,
     gather,
     latent_views,
     mirror_view,
-    pack,
-    resting_outputs,
     unpack,
 )
 from triphase.data.images import Images
@@ -67,7 +64,6 @@ class TrainingLatents:
         self.keeps_crops = kept and n_views is None and recipe.views > 0
         self.n_views = (recipe.views if self.keeps_crops else n_views or 0) if kept else 0
         self._image_views: Tensor | None = None
-        self._image_resting: Tensor | None = None
         self._image_features: Tensor | None = None
         self._memory_features: Tensor | None = None
 
@@ -101,16 +97,15 @@ class TrainingLatents:
             parts.append((store, slots, views[n:] % store.shape[1]))
         return self._gather(parts)
 
-    def lookup_frozen(self, rows: Tensor, slots: Tensor, views: Tensor, use: Stores, depth: FrozenDepth) -> Tensor:
-        """What frozen layers of csf make of the latents of a minibatch; kept for the images of the experience."""
+    def lookup_features(self, rows: Tensor, slots: Tensor, views: Tensor, use: Stores) -> Tensor:
+        """Features of a minibatch while csf is frozen; kept for the images of the experience."""
         n, parts = len(rows), []
         if use.images:
-            store = self.image_features() if depth == "csf" else self.image_resting()
-            parts.append(self._gather([(store, rows, views[:n])]))
+            parts.append(self._gather([(self.image_features(), rows, views[:n])]))
         if use.memory:
             store = self.memory_views()
             z = self._gather([(store, slots, views[n:] % store.shape[1])])
-            parts.append(unpack(pack(frozen_output(self._model, z, depth, self._context))))
+            parts.append(csf_features(self._model, z, self._context))
         return torch.cat(parts)
 
     def _gather(self, parts: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
@@ -149,12 +144,6 @@ class TrainingLatents:
             z = self._encode(len(memory), self._memory_pixels, self.n_views, self._dtype, view)
             columns[name] = z
         return z
-
-    def image_resting(self) -> Tensor:
-        """(n_i, n_views, ...): what the resting layers of csf make of `image_views`, computed once."""
-        if self._image_resting is None:
-            self._image_resting = resting_outputs(self._model, self.image_views(), self._context)
-        return self._image_resting
 
     def image_features(self) -> Tensor:
         """(n_i, n_views, D): csf of `image_views`, computed once while csf is frozen."""

@@ -39,7 +39,7 @@ from triphase.models import DepthFeatures, SplitClassifier, linear_head, placed
 from triphase.models.inference import Ensemble, Member, standardize
 from triphase.models.split import drop_row
 
-CLOSED_FORM_WEIGHT = {"head": 7.0, "discriminant": 2.0}  # of the closed form's scores beside TPC's
+CLOSED_FORM_WEIGHT = {"head": 7.0, "discriminant": 1.0}  # of the closed form's scores beside TPC's
 MAX_SOLVED = 4096  # samples in memory that the discriminant of the adapted csf is estimated from
 MAX_CROPPED = 256  # of these, by which it is measured what a crop changes
 FEW_CLASSES = 10  # below, an image's own scores are too few for a standard deviation (of two, only the sign stays)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import torch
 from torch import nn
@@ -11,7 +10,6 @@ from torch.nn import functional as F
 
 from triphase.data.batches import Batches
 from triphase.data.images import Images
-from triphase.data.latent_crops import crop_latents, random_crops
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
 from triphase.errors import InvalidValue
@@ -19,7 +17,6 @@ from triphase.learners.protocol import Tick, ignore
 from triphase.learners.tpc import TPC
 from triphase.learners.training import set_trainable, sgd_step, zero_unknown_rows_
 from triphase.maths import normalize_
-from triphase.randomness import generator
 
 LABEL_SMOOTHING = 0.1
 
@@ -28,8 +25,7 @@ def train_on_memory(tpc: TPC, start: nn.Module, recipe: Recipe, tick: Tick = ign
     """Train TPC's csf from the weights of `start`, and its head from zero, on minibatches of the memory.
 
     A csf that went through many small lessons has fitted each of them in turn; one that starts over sees all
-    classes at once. Each minibatch is of random crops of the stored feature maps. The learning rate falls along a
-    cosine. At the end the head rows are normalised (Eq. 9).
+    classes at once. The learning rate falls along a cosine. At the end the head rows are normalised (Eq. 9).
     """
     model, memory, loop = tpc.model, tpc.memory, tpc.loop
     if memory is None or len(memory.slots()) == 0:
@@ -39,8 +35,7 @@ def train_on_memory(tpc: TPC, start: nn.Module, recipe: Recipe, tick: Tick = ign
         zero_unknown_rows_(model, ())
     batches = Batches(model, _blank(), memory, recipe, seed=tpc.seed, context=tpc.context)
     if loop.begin("consolidate"):
-        with model.awake():
-            _train(tpc, batches, recipe, tick)
+        _train(tpc, batches, recipe, tick)
     normalize_(model.head.weight, tpc.known, tpc.s)
     loop.finish()
 
@@ -55,9 +50,7 @@ def _train(tpc: TPC, batches: Batches, recipe: Recipe, tick: Tick) -> None:
         progress = (epoch + step / batches.n_balanced) / recipe.epochs
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * (1 + math.cos(math.pi * progress)) / 2
-        crop = partial(random_crops, random=generator(tpc.seed, "latent crops", epoch, step))
-        z = crop_latents(model.csf, mb.z, crop)
-        loss = F.cross_entropy(model.tail(z), mb.y, label_smoothing=LABEL_SMOOTHING)
+        loss = F.cross_entropy(model.tail(mb.z), mb.y, label_smoothing=LABEL_SMOOTHING)
         tick(loop.step_done(sgd_step(optimizer, loss, mb.share)))
 
 

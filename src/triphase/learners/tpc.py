@@ -250,8 +250,6 @@ class TPC:
         """How deep minibatches are computed beforehand, and what is left: a linear problem where csf is frozen."""
         if not csf_learns:
             return "csf", self.model.head
-        if self.model.resting is not None and not self.distill:  # a teacher reads latents
-            return "resting", self.model.tail_after_rest
         return "llf", self.model.tail
 
     def _sgd_step(self, seen: frozenset[int], novel: frozenset[int] | None = None) -> SGDStep:

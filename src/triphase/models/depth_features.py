@@ -4,15 +4,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triphase.models.split import Resting
-from triphase.models.summaries import SplitLatent
+from triphase.models.summaries import SplitLatent, Stage
 
 
 class DepthFeatures(nn.Module):
     """What csf makes of a latent at every depth: its input and the output of each block, averaged, and f itself.
 
     Where the latent carries summaries of feature maps before the cut, these come first, and where csf begins with
-    layers that rest, what they make takes the place of its input. Each part has length 1, so
+    a stage, the output of the stage takes the place of its input. Each part has length 1, so
     that none outweighs the others. They are taken from the earliest on, as long as all of them and f have no more
     than `max_width` numbers; f is always taken.
     """
@@ -30,7 +29,7 @@ class DepthFeatures(nn.Module):
             h = layer(h)
             if isinstance(layer, SplitLatent):
                 parts = [*layer.summaries(z), _pooled(h)]
-            elif isinstance(layer, Resting):
+            elif isinstance(layer, Stage):
                 parts[-1] = _pooled(h)
             elif list(layer.children()):  # after a block, not after a single layer
                 parts.append(_pooled(h))

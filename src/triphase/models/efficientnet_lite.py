@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from triphase.errors import InvalidValue
 from triphase.models.layers import assemble, same_conv
-from triphase.models.split import Normalize, Resting, SplitClassifier
-from triphase.models.summaries import SplitLatent, SummarizedStages
+from triphase.models.split import Normalize, SplitClassifier
+from triphase.models.summaries import SplitLatent, Stage, SummarizedStages
 from triphase.models.weights import fill_, read_weights
 
 STAGES = (  # blocks, kernel, stride, expansion, channels of Lite0
@@ -115,7 +115,7 @@ def _efficientnet_lite(
 ) -> SplitClassifier:
     """llf is the stem and the first `cut` blocks (None: all but N_TRAINED), csf what follows them.
 
-    With summaries, llf ends earlier unless `cut` is given: the blocks up to the last N_TRAINED rest.
+    With summaries, llf ends earlier unless `cut` is given: the blocks up to the last N_TRAINED are a stage of csf.
     """
     stem, blocks, top = _parts(*SCALES[number])
     ends, trained = _stage_ends(SCALES[number][1]), len(blocks) - N_TRAINED
@@ -128,8 +128,8 @@ def _efficientnet_lite(
     csf = nn.Sequential(*blocks[cut:], top)
     if summaries:
         llf, split = _with_summaries(layers, ends[SUMMARIZED], image_size)
-        resting = [Resting(*blocks[cut:trained])] if cut < trained else []
-        csf = nn.Sequential(split, *resting, *blocks[max(cut, trained) :], top)
+        stage = [Stage(*blocks[cut:trained])] if cut < trained else []
+        csf = nn.Sequential(split, *stage, *blocks[max(cut, trained) :], top)
     model = assemble(llf, csf, N_FEATURES, n_classes, image_size=image_size, seed=seed)
     if pretrained:
         _load_(model, weight_file(number))

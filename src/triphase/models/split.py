@@ -1,7 +1,7 @@
 """f = head . csf . llf (Eq. 6 of the paper), with blocks that can be frozen for good."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, get_args
 
@@ -32,24 +32,6 @@ class Normalize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.std
-
-
-class Resting(nn.Sequential):
-    """Layers at the beginning of csf that learn only while they are awake; otherwise they stay as they are.
-
-    >>> layers = Resting(nn.BatchNorm2d(2)).train()
-    >>> layers.training, layers[0].training
-    (False, False)
-    """
-
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__(*layers)
-        self.awake = False
-
-    def train(self, mode: bool = True) -> "Resting":
-        """As in torch, while it is awake; evaluation mode otherwise."""
-        super().train(mode and self.awake)
-        return self
 
 
 class SplitClassifier(nn.Module):
@@ -108,27 +90,13 @@ class SplitClassifier(nn.Module):
 
     def features(self, z: Tensor) -> Tensor:
         """csf(z), of shape (n, D)."""
-        return self._through(self.csf, z)
+        with _running_statistics(self.csf, only_if=len(z) == 1), self._autocast():
+            f: Tensor = self.csf(z)
+        return f if self.precision == "float32" else f.float()
 
     def tail(self, z: Tensor) -> Tensor:
         """head(csf(z)), the logits."""
         logits: Tensor = self.head(self.features(z))
-        return logits
-
-    @property
-    def resting(self) -> Resting | None:
-        """The layers of csf that rest now."""
-        return next((part for part in self.csf.children() if isinstance(part, Resting) and not part.awake), None)
-
-    def rest(self, z: Tensor, resting: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """What csf makes of z up to the end of its resting layers; `resting` may be another form of these."""
-        before, layers, _ = self._around_resting()
-        h = self._through(before, z)
-        return self._through(layers, h) if resting is None else resting(h)
-
-    def tail_after_rest(self, h: Tensor) -> Tensor:
-        """The logits: `tail(z)` is `tail_after_rest(rest(z))`."""
-        logits: Tensor = self.head(self._through(self._around_resting()[2], h))
         return logits
 
     def forward(self, x: Tensor) -> Tensor:
@@ -157,26 +125,10 @@ class SplitClassifier(nn.Module):
         self._frozen.discard(block)
         module = self._block(block)
         module.requires_grad_(True).train(self.training)
-        for layers in module.modules():
-            if isinstance(layers, Resting) and not layers.awake:
-                layers.requires_grad_(False)
 
     def is_frozen(self, block: Block) -> bool:
         """Whether the block is constant: frozen, or without any parameter or buffer that could move."""
         return block in self._frozen or not self._block(block).state_dict()
-
-    @contextmanager
-    def awake(self) -> Iterator[None]:
-        """Inside, the resting layers of csf learn with the others once csf is unfrozen; then they rest."""
-        resting = [layers for layers in self.csf.modules() if isinstance(layers, Resting)]
-        for layers in resting:
-            layers.awake = True
-        try:
-            yield
-        finally:
-            for layers in resting:
-                layers.awake = False
-                layers.requires_grad_(False).eval()
 
     def train(self, mode: bool = True) -> "SplitClassifier":
         """As in torch, except that frozen blocks stay in evaluation mode."""
@@ -201,19 +153,6 @@ class SplitClassifier(nn.Module):
             rows = drop_row(old.detach(), label)
             setattr(self.head, name, nn.Parameter(rows, requires_grad=old.requires_grad))
         self.head.out_features -= 1
-
-    def _through(self, part: nn.Module, z: Tensor) -> Tensor:
-        """Through csf or a part of it, in its precision."""
-        with _running_statistics(part, only_if=len(z) == 1), self._autocast():
-            h: Tensor = part(z)
-        return h if self.precision == "float32" else h.float()
-
-    def _around_resting(self) -> tuple[nn.Sequential, Resting, nn.Sequential]:
-        """csf in three parts: what comes before the resting layers, these, and what follows them."""
-        layers, resting = list(self.csf.children()), self.resting
-        assert isinstance(self.csf, nn.Sequential) and resting is not None
-        at = layers.index(resting)
-        return nn.Sequential(*layers[:at]), resting, nn.Sequential(*layers[at + 1 :])
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self.precision == "float32":

@@ -33,6 +33,10 @@ class SummarizedStages(nn.Module):
         return torch.cat([last(x).permute(0, 2, 3, 1).flatten(1), *means], 1)
 
 
+class Stage(nn.Sequential):
+    """Blocks at the beginning of csf of which only the last output counts among the depths of a network."""
+
+
 class SplitLatent(nn.Module):
     """The first layer of csf after `SummarizedStages`: it passes on the feature map.
 
