@@ -11,6 +11,7 @@ import pytest
 
 import triphase as package
 from command import Call
+from triphase.cli import COMMANDS, PANELS
 
 COMMAND = str(Path(sys.executable).with_name("triphase"))
 
@@ -58,7 +59,7 @@ def test_nobody_needs_to_read_what_is_printed(ending: str, status: int) -> None:
 def test_help_lists_the_commands(triphase: Call) -> None:
     answer = triphase("--help")
     assert answer.status == 0 and answer.err == ""
-    for word in ("demo", "bench", "keep the old"):
+    for word in ("demo", "bench", "without forgetting the old ones"):
         assert word in answer.out
 
 
@@ -69,6 +70,12 @@ def test_every_command_explains_itself(command: list[str], triphase: Call) -> No
     answer = triphase(*command, "--help")
     assert answer.status == 0 and answer.err == ""
     assert re.search(rf"Usage: .*{' '.join(command)} ", answer.out) and "--help" in answer.out
+
+
+def test_help_shows_no_type_beside_flags_and_one_panel_for_each_command(triphase: Call) -> None:
+    assert sorted(COMMANDS) == sorted(name for names in PANELS.values() for name in names)
+    for command in ([], ["teach"], ["bench"], ["bench", "run"]):
+        assert "<bool>" not in triphase(*command, "--help").out
 
 
 def test_no_command_shows_the_help(triphase: Call) -> None:

@@ -51,6 +51,7 @@ from triphase.data.streams import Experience
         (["predict", "base", "one"], "one is a folder"),
         (["predict", "base", "broken.png"], "broken.png cannot be read as an image"),
         (["predict", "new", "one/red/1.png"], "new holds no model; teach one with: triphase teach new PHOTOS"),
+        (["predict", "one/red/1.png", "one/red/1.png"], "1.png is a file, and a model is a folder"),
         (["evaluate", "base", "nowhere"], "There is no folder nowhere"),
         (["status", "new"], "new holds no model"),
         (["history", "new"], "new holds no model"),
@@ -101,6 +102,17 @@ def test_a_dry_run_refuses_what_the_lesson_would_refuse(
         answer = triphase("teach", *words, *more)
         assert answer.status == 1 and part in answer.err and answer.out == ""
     assert content(world.one.parent) == before
+
+
+def test_a_folder_of_folders_of_classes_is_taught_only_by_force(world: World, tmp_path: Path) -> None:
+    photos, model = tmp_path / "all", tmp_path / "new"
+    photos.mkdir()
+    world.one.rename(photos / "one")
+    answer = triphase("teach", model, photos, *SMALL)
+    assert answer.status == 1 and not model.exists()
+    assert f"(blue, green, red) count as class one. If those are the classes, give {photos / 'one'}" in answer.err
+    forced = done("teach", model, photos, *SMALL, "--force", "--dry-run", "--json").document()
+    assert forced["learn"] == {"one": 30} and "count as class one" in forced["notes"][0]
 
 
 def test_a_folder_that_was_renamed_needs_no_more_room(world: World, tmp_path: Path) -> None:
@@ -217,7 +229,7 @@ def test_ctrl_c_says_how_to_go_on(world: World, monkeypatch: pytest.MonkeyPatch)
     before = content(world.base)
     monkeypatch.setattr(lesson, "learn", interrupted)
     answer = triphase("teach", world.base, world.two)
-    assert answer.status == 1 and "Stopped; the same command goes on from here." in answer.err
+    assert answer.status == 1 and "Stopped; run the same command to continue." in answer.err
     left = {name: blob for name, blob in content(world.base).items() if not name.startswith("work/")}
     assert left == before
 
@@ -230,7 +242,7 @@ def test_help_begins_with_what_most_people_need() -> None:
     for command in ("teach", "predict", "evaluate", "classes", "rename", "unteach"):
         assert "MODEL" in done(command, "--help").out
     for command in ("forget", "unteach"):
-        assert "a later `teach` of it learns" in done(command, "--help").out
+        assert "a later `teach` would learn" in done(command, "--help").out
 
 
 def test_the_terminal_shows_how_far_a_lesson_is() -> None:

@@ -42,7 +42,7 @@ def test_predict_names_a_class_or_says_unknown(world: World, monkeypatch: pytest
 def test_evaluate_says_when_it_flatters(world: World) -> None:
     answer = done("evaluate", world.base, world.one)
     assert "30 photos of these had been taught to the model" in answer.out
-    assert re.search(r"Right: [\d.]+ % of 30 photos\.", answer.out)
+    assert re.search(r"Accuracy: [\d.]+ % on 30 photos\.", answer.out)
     stranger = triphase("evaluate", world.base, world.test)
     assert stranger.status == 1 and "never taught yellow" in stranger.err
 
@@ -97,7 +97,7 @@ def test_undo_goes_back_bit_for_bit_as_often_as_there_are_versions(world: World,
     shutil.copytree(world.base, tmp_path / "second")
     done("teach", world.base, world.two, "--force")
     answer = done("undo", world.base)
-    assert "Back at version 2 of" in answer.out and "knows 3 classes: blue, green, rot." in answer.out
+    assert "Back at version 2, published" in answer.out and "with 3 classes: blue, green, rot." in answer.out
     assert_same_state(world.base, tmp_path / "second")
     document = done("undo", world.base, "--json").document()
     assert document == {"model": str(world.base), "version": 1, "classes": ["blue", "green", "red"]}
@@ -146,7 +146,10 @@ def test_forget_leaves_nothing_of_a_class_in_the_version_in_use(world: World) ->
     lost = state["taught"]["ids"][state["taught"]["labels"] == state["app"]["names"].index("red")]
     assert len(lost) == 10
     answer = done("forget", world.base, "red")
-    assert "has learned from its photos stays" in answer.out and "Older versions still hold the class" in answer.out
+    assert (
+        "have learned from its photos remains" in answer.out
+        and "Older versions still contain the class" in answer.out
+    )
     assert_unknown(world.base, "red")
     state, version = Store(world.base).load()
     held = torch.cat([state["taught"]["ids"], state["memory"]["columns"]["id"]])
@@ -336,8 +339,8 @@ def test_a_model_that_stores_no_sample_still_knows_fresh_photos_of_its_classes(
         assert document["taught"] == 0 and document["unknown_rate"] <= 0.5  # it was 1 once
     assert done("status", tmp_path / "slda", "--json").document()["unknown"]
     answer = done("forget", tmp_path / "slda", "red")  # nothing is left to judge by until the next lesson
-    assert "From now on, no answer is unknown until there is a lesson again." in answer.out
-    assert "no answer is unknown" in done("status", tmp_path / "slda").out
+    assert 'From now on, no answer is "unknown" until the next lesson.' in answer.out
+    assert 'no answer is "unknown"' in done("status", tmp_path / "slda").out
     shutil.rmtree(world.test / "red")
     assert done("evaluate", tmp_path / "slda", world.test, "--json").document()["unknown_rate"] == 0
 
@@ -396,7 +399,7 @@ def test_what_is_taken_back_is_not_kept_by_an_interrupted_lesson(
 
 def test_a_renamed_class_keeps_what_it_learned(world: World) -> None:
     answer = done("rename", world.base, "red", "rouge")
-    assert "red is called rouge in version 2" in answer.out
+    assert "Renamed red to rouge in version 2." in answer.out
     (world.test / "red").rename(world.test / "rouge")
     shutil.rmtree(world.test / "yellow")
     assert done("evaluate", world.base, world.test, "--json").document()["per_class"]["rouge"] >= 0.8

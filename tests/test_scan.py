@@ -114,15 +114,15 @@ def test_a_folder_without_any_photo_is_refused_with_the_layout(tmp_path: Path) -
         scan(tmp_path / "nowhere", 8)
 
 
-def test_folders_of_class_folders_get_a_note(tmp_path: Path) -> None:
+def test_folders_of_class_folders_are_noticed(tmp_path: Path) -> None:
     for i, name in enumerate(("cat", "dog", "owl")):
         picture(tmp_path / "train" / name / "1.png", i)
     found = scan(tmp_path, 8)
     assert found.names == ["train"]
-    assert "(cat, dog, owl) count as class train" in found.remarks[0]
-    assert f"give {tmp_path / 'train'} instead" in found.remarks[0]
+    assert "(cat, dog, owl) count as class train" in found.nested
+    assert f"give {tmp_path / 'train'} instead" in found.nested
     picture(tmp_path / "train" / "4.png", 4)
-    assert scan(tmp_path, 8).remarks == []
+    assert scan(tmp_path, 8).nested == ""
 
 
 def test_links_never_lead_in_circles(tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ from triphase.errors import CannotWrite
 def test_a_first_lesson_makes_a_model(world: World, tmp_path: Path) -> None:
     answer = done("teach", tmp_path / "new", world.one, *SMALL)
     assert re.search(r"red +10 +new +[\d.]+ % +2 held out", answer.out)
-    assert "Learned 30 photos; 0 had been taught before." in answer.out
-    assert re.search(r"Version 1 is in use after [\d.]+ s\.", answer.out)
-    for stage in ("Looking at the photos", "Phase I:", "Phase II:", "Phase III:"):
+    assert "Learned 30 photos." in answer.out
+    assert re.search(r"Version 1 is in use\. The lesson took [\d.]+ s\.", answer.out)
+    for stage in ("Scanning photos", "Phase I:", "Phase II:", "Phase III:"):
         assert stage in answer.err
     assert_same_state(tmp_path / "new", world.base)
     names = {file.name for file in (tmp_path / "new").rglob("*") if file.is_file()}
@@ -85,7 +85,7 @@ def test_a_photo_in_another_folder_is_a_correction(world: World) -> None:
     plan = done("teach", world.base, world.one, "--dry-run", "--json").document()
     assert (plan["learn"], plan["corrected"], plan["known_already"]) == ({"green": 1}, 1, 29)
     answer = done("teach", world.base, world.one, "--force")
-    assert "29 had been taught before, 1 moved from another class." in answer.out
+    assert "Learned 1 photo; 1 moved from another class; 29 had been taught before." in answer.out
     counts = {c["name"]: c["taught"] for c in done("classes", world.base, "--json").document()["classes"]}
     assert counts == {"blue": 10, "green": 11, "red": 9}
     assert "nothing to learn" in done("teach", world.base, world.one).out
@@ -185,7 +185,7 @@ def test_a_small_memory_keeps_photos_to_measure_with(world: World, tmp_path: Pat
 def test_a_dry_run_writes_nothing(world: World, tmp_path: Path) -> None:
     answer = done("teach", tmp_path / "new", world.one, "--dry-run")
     assert re.search(r"blue +10 \(new\)", answer.out)
-    assert "30 photos would be learned; 0 had been taught before. Nothing was written." in answer.out
+    assert "30 photos would be learned. Nothing was written." in answer.out
     assert not (tmp_path / "new").exists()
     before = content(world.base)
     plan = done("teach", world.base, world.two, "--dry-run", "--json").document()

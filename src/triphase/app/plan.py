@@ -56,7 +56,7 @@ class Plan:
     counts: dict[str, int]  # photos to learn, per class
     n_known_already: int  # photos that were taught before
     n_corrected: int  # photos that were taught before as another class
-    doubtful: list[str]  # a sentence for each class that corrections would take most photos from
+    doubtful: list[str]  # sentences about what is probably a mistake, and is taught only by force
     unlabelled: UnlabelledPhotos  # to learn from, if that was asked for
 
     @property
@@ -104,9 +104,11 @@ def plan_lesson(
         )
     per_class = torch.bincount(photos.labels, minlength=len(photos.names)).tolist()
     counts = {name: n for name, n in zip(photos.names, per_class, strict=True) if n}
-    doubtful = _doubtful(photos, taught, counts)
+    doubtful = _mostly_moved(photos, taught, counts)
+    if photos.nested and not set(counts) & set(model.names):
+        doubtful.append(photos.nested)
     if doubtful and not settings.force:
-        raise Mismatch(f"{' '.join(doubtful)} If that is meant, teach with --force; else move them back.")
+        raise Mismatch(f"{' '.join(doubtful)} To teach the folder as it is, use --force.")
     n_known_already, n_corrected = sum(photos.known_already.values()), int(photos.corrected.sum())
     taken = {*taught, *photos.ids.tolist()}
     unlabelled, said = _unlabelled(folder, model, settings, bool(counts), taken, watch)
@@ -155,8 +157,8 @@ def _open(
     return Model.from_state(state, context), pending
 
 
-def _doubtful(photos: Photos, taught: dict[int, str], counts: dict[str, int]) -> list[str]:
-    """Classes that go on, but lose most of what they were learned from: no exemplar can show what that does."""
+def _mostly_moved(photos: Photos, taught: dict[int, str], counts: dict[str, int]) -> list[str]:
+    """A sentence for each class that corrections take most photos from: no exemplar can show what that does."""
     before, moved = Counter(taught.values()), Counter(taught[id_] for id_ in photos.ids[photos.corrected].tolist())
     return [
         f"{n} of the {before[name]} photos that {name} was learned from lie in other classes now."

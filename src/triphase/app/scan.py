@@ -18,7 +18,7 @@ from triphase.data.decoding import check_file, decode_sizes, in_threads
 from triphase.data.images import Images
 from triphase.data.photo_time import taken_at
 from triphase.data.sources.files import file_id
-from triphase.data.sources.folder import class_folders, files_below, layout, unlabelled_files
+from triphase.data.sources.folder import class_folders, files_below, layout, nested_classes, unlabelled_files
 from triphase.data.streams import UNLABELLED
 from triphase.errors import BadData, InvalidValue, few
 
@@ -48,6 +48,7 @@ class Photos:
     repeats: int  # further copies within a class
     skipped: list[str]  # a sentence for each photo that cannot be read (only with skip_bad)
     remarks: list[str]  # sentences about what is odd, but no mistake
+    nested: str  # a sentence if the folder is probably one level too high, else nothing
     pixels: Tensor | None  # uint8 (n or more, 3, size, size)
     rows: Tensor  # (n,) of `pixels`
 
@@ -109,7 +110,7 @@ def scan(
     same photo in two classes is refused.
     """
     root, before = Path(root), taught or {}
-    listed, remarks = _list(root)
+    listed, remarks, nested = _list(root)
     files = _hash_all(listed, watch)
     first = {file.id: file for file in sorted(files, reverse=True) if not file.fault}
     new = sorted(file for file in first.values() if before.get(file.id) != file.name)
@@ -133,6 +134,7 @@ def scan(
         repeats=len(good) - len(distinct),
         skipped=[file.fault for file in files if file.fault],
         remarks=remarks,
+        nested=nested,
         pixels=decoded.pixels,
         rows=rows,
     )
@@ -181,11 +183,10 @@ def find_taught(
     return list(found.values()), torch.tensor(list(found), dtype=torch.long)
 
 
-def _list(root: Path) -> tuple[list[_File], list[str]]:
+def _list(root: Path) -> tuple[list[_File], list[str], str]:
     """All images in the class folders with their class, and what is odd about the folders."""
     files: list[_File] = []
     remarks: list[str] = []
-    nested: dict[Path, list[str]] = {}  # class folder -> its subfolders, if all its photos are in some
     folders = class_folders(root)
     for folder, images, others in folders:
         name = _class_of(folder)
@@ -193,16 +194,7 @@ def _list(root: Path) -> tuple[list[_File], list[str]]:
         if not images:
             also = f" ({len(others)} other files, such as {others[0]})" if others else ""
             remarks.append(f"Folder {name} holds no photo{also}.")
-        inside = {path.relative_to(folder).parts[0] for path in images}
-        if len(inside) > 1 and not any(path.parent == folder for path in images):
-            nested[folder] = sorted(inside)
-    if nested and len(nested) == len(folders):
-        folder, parts = next(iter(nested.items()))
-        remarks.append(
-            f"The photos in all subfolders of {folder.name} ({few(parts)}) "
-            f"count as class {folder.name}. If those are the classes, give {folder} instead."
-        )
-    return files, remarks
+    return files, remarks, nested_classes(folders)
 
 
 def _class_of(folder: Path) -> str:

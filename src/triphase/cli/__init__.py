@@ -13,7 +13,7 @@ from typing import Annotated, TextIO
 import typer
 
 from triphase import __version__
-from triphase.cli.usage import PrintableUsage
+from triphase.cli.usage import Command, PrintableUsage
 from triphase.errors import ProcessFailed, TriphaseError, TriphaseWarning
 from triphase.printable import printable
 from triphase.processes import prints
@@ -24,21 +24,26 @@ CTRL_C = 130  # what typer makes of a KeyboardInterrupt
 # Command -> the module here that defines it: only that one is imported, for imports take longest.
 COMMANDS = {
     "teach": "teach",
-    "consolidate": "consolidate",
     "predict": "predict",
     "evaluate": "evaluate",
+    "consolidate": "consolidate",
     "export": "export",
+    "serve": "serve",
     "status": "model",
-    "history": "model",
     "classes": "model",
+    "history": "model",
     "undo": "model",
     "rename": "model",
-    "forget": "model",
     "unteach": "model",
-    "serve": "serve",
+    "forget": "model",
     "demo": "demo",
-    "data": "data",
     "bench": "bench",
+    "data": "data",
+}
+PANELS = {
+    "Teach and use a model": ("teach", "predict", "evaluate", "consolidate", "export", "serve"),
+    "Look after a model": ("status", "classes", "history", "undo", "rename", "unteach", "forget"),
+    "Demonstration and research": ("demo", "bench", "data"),
 }
 
 
@@ -46,7 +51,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     """The commands that these arguments need: one if it is named, all of them for help."""
     app = typer.Typer(
         cls=PrintableUsage,
-        help="Continual learning that people use: teach an image classifier new classes, and keep the old.",
+        help="Teach an image classifier new classes without forgetting the old ones.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -55,10 +60,11 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     named = next((word for word in arguments if word in COMMANDS), None)
     for name in COMMANDS if named is None else (named,):
         command = getattr(import_module(f"triphase.cli.{COMMANDS[name]}"), name)
+        panel = next(title for title, names in PANELS.items() if name in names)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, rich_help_panel=panel)
         else:
-            app.command(name)(command)
+            app.command(name, cls=Command, rich_help_panel=panel)(command)
     return app
 
 
@@ -70,7 +76,7 @@ def _version(asked: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Say which version this is.", callback=_version)
+        bool, typer.Option("--version", help="Show the version of triphase.", callback=_version)
     ] = False,
 ) -> None:
     """What can be said before a command."""

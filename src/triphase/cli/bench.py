@@ -25,13 +25,16 @@ from triphase.cli.run_options import Data, LatentBudget, run_options
 from triphase.cli.run_view import RunView
 from triphase.cli.sweep import ablate, sweep
 from triphase.cli.tables import cell
+from triphase.cli.usage import Command, PrintableUsage
 from triphase.context import Context
 from triphase.processes import join
 
-bench = typer.Typer(help="Benchmarks for continual learning.", no_args_is_help=True)
+bench = typer.Typer(
+    cls=PrintableUsage, help="Run continual-learning benchmarks and report the results.", no_args_is_help=True
+)
 
 
-@bench.command("list")
+@bench.command("list", cls=Command)
 def list_benchmarks(as_json: JSON = False) -> None:
     """List the benchmarks and the learners."""
     if as_json:
@@ -45,19 +48,19 @@ def list_benchmarks(as_json: JSON = False) -> None:
         table.add_row(b.name, b.title, b.backbone, str(b.memory), f"{b.rest.n_mbe}:{b.rest.n_mbr}")
     console = Console()
     console.print(table)
-    console.print("\nOthers are made by")
+    console.print("\nOther benchmarks, by notation:")
     for notation, meaning in NOTATIONS.items():
         console.print(f"  {notation:<18} {meaning}", highlight=False, soft_wrap=True)
-    console.print("The dataset folder stands for your own photos in --data, one folder per class.", highlight=False)
+    console.print("As DATASET, folder means your own photos in --data, one folder per class.", highlight=False)
     console.print(f"Learners: {', '.join(LEARNER_SPECS)}.", highlight=False)
 
 
-@bench.command("run")
+@bench.command("run", cls=Command)
 @run_options
 def run_benchmark(
-    benchmark: Annotated[str, typer.Argument(help="A name or notation of `triphase bench list`.")],
+    benchmark: Annotated[str, typer.Argument(help="Name or notation from `triphase bench list`.")],
     options: RunOptions,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; an unfinished run goes on.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; an unfinished run is continued.")] = None,
     data: Data = Path("data"),
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; all if not given.")] = None,
     device: Device = None,
@@ -71,7 +74,10 @@ def run_benchmark(
 ) -> None:
     """Run one learner on one benchmark; run it again to continue after an interruption.
 
-    `torchrun --nproc-per-node 2 -m triphase bench run ...` shares the work among processes.
+    Examples:
+      triphase bench run digits-5 --learner tpc
+      triphase bench run cifar100:10/10-10 --learner anchored --backbone efficientnet_lite0 --data DIR
+      torchrun --nproc-per-node 2 -m triphase bench run cifar100-11 --data DIR
     """
     name = f"{file_name(benchmark)}-{options.learner}-order{options.order}-seed{options.seed}"
     name += "" if options.labelled is None else f"-labelled{options.labelled}"
@@ -97,9 +103,9 @@ def run_benchmark(
         _print(directory, done)
 
 
-bench.command("sweep")(sweep)
-bench.command("ablate")(ablate)
-bench.command("report")(report)
+bench.command("sweep", cls=Command)(sweep)
+bench.command("ablate", cls=Command)(ablate)
+bench.command("report", cls=Command)(report)
 
 
 def _print(directory: Path, done: Report) -> None:

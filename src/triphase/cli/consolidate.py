@@ -20,22 +20,24 @@ from triphase.cli.printing import count, print_json, say
 from triphase.errors import Interrupted
 
 PrecisionOption = Annotated[
-    LessonPrecision, typer.Option("--precision", help="Of activations while it learns; bfloat16 is for GPUs.")
+    LessonPrecision, typer.Option("--precision", help="Precision of activations in training; bfloat16 is for GPUs.")
 ]
 
 
 def consolidate(
     model: ModelFolder,
-    minutes: Annotated[
-        float | None, typer.Option(help="About how long it may take; without, eight passes over what is stored.")
-    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Time limit, approximately; by default 8 epochs.")] = None,
     device: Device = None,
     precision: PrecisionOption = "float32",
     as_json: JSON = False,
 ) -> None:
-    """Learn overnight: train a model anew on everything that it stores.
+    """Train a model again on everything it has stored, for example overnight.
 
-    No photo is needed. The result is used only if photos that were held out say that it is better.
+    It needs no photos. The result is published only if it is better on held-out photos.
+
+    Examples:
+      triphase consolidate my-model
+      triphase consolidate my-model --minutes 30
     """
     outcome = consolidate_shown(model, minutes, quiet=as_json, device=open_device(device), precision=precision)
     print_json({"model": str(model), **outcome.to_json()}) if as_json else print_consolidation(outcome)
@@ -55,7 +57,7 @@ def consolidate_shown(
         try:
             return consolidate_model(model, minutes, watch=view.watch, device=device, precision=precision)
         except KeyboardInterrupt as error:
-            raise Interrupted("Stopped; the same command goes on from here.") from error
+            raise Interrupted("Stopped; run the same command to continue.") from error
 
 
 def print_consolidation(outcome: Consolidation) -> None:
@@ -63,8 +65,8 @@ def print_consolidation(outcome: Consolidation) -> None:
     for note in outcome.notes:
         say(note)
     say(
-        f"Trained {count(outcome.epochs, 'time')} on {count(outcome.samples, 'stored photo')} in "
-        f"{outcome.seconds:.1f} s; {count(outcome.after.n, 'photo')} were held out."
+        f"Trained {count(outcome.epochs, 'epoch')} on {count(outcome.samples, 'stored photo')} in "
+        f"{outcome.seconds:.1f} s; {count(outcome.after.n, 'held-out photo')} evaluated it."
     )
     say(outcome.verdict)
 

@@ -30,7 +30,7 @@ def data(
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Say where each dataset comes from, which layout is expected, and whether what is in --data is complete."""
+    """Show where each dataset comes from, its layout, and whether --data is complete."""
     root = folder or DEFAULT
     if folder is not None or root.exists():
         check_readable(root)

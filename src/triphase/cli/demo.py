@@ -24,13 +24,13 @@ from triphase.cli.run_view import RunView
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for report.html and accuracy.png.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    epochs_scale: Annotated[float, typer.Option(help="Shortens the training, 0.1 for a tenth.")] = 1.0,
-    lessons: Annotated[bool, typer.Option(help="Then teach drawings, as `triphase teach` does.")] = True,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    epochs_scale: Annotated[float, typer.Option(help="Scale of the training epochs: 0.1 is a tenth.")] = 1.0,
+    lessons: Annotated[bool, typer.Option(help="Also teach drawings, as `triphase teach` does.")] = True,
     device: Device = None,
     as_json: JSON = False,
 ) -> None:
-    """See it learn: digits, two new ones at a time, beside lower and upper bounds; then lessons on drawings."""
+    """Watch ten digits being learned two at a time, then lessons on drawings."""
     from triphase.bench.report.demo_page import rows, write_page  # matplotlib is slow to import
 
     reports: dict[str, Report] = {}
@@ -55,7 +55,7 @@ def demo(
     say(f"The curves are in {page}")
     if lessons:
         say("")
-        say("Now a model of its own, taught with drawings:")
+        say("Next, a model is taught with drawings:")
         _show_lessons(_empty(out / "lessons"), seed, where)
 
 

@@ -14,9 +14,7 @@ from triphase.processes import Processes
 
 Device = Annotated[
     str | None,
-    typer.Option(
-        help="Where the network computes: auto, cpu, cuda, cuda:1 ..., mps.", show_default="auto", metavar="NAME"
-    ),
+    typer.Option(help="Device of the network: auto, cpu, cuda, cuda:1, mps.", show_default="auto", metavar="NAME"),
 ]
 
 

@@ -22,14 +22,14 @@ def evaluate(
     device: Device = None,
     as_json: JSON = False,
 ) -> None:
-    """Measure a model on photos that it was not taught."""
+    """Measure accuracy on photos that the model was not taught."""
     where = open_device(device)
     with live(LessonView(quiet=as_json)) as view:
         result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=view.watch, device=where)
     if as_json:
         print_json({"model": str(model), **asdict(result)})
         return
-    table = plain_table("class", "photos", "accuracy", "most often taken for")
+    table = plain_table("class", "photos", "accuracy", "most often confused with")
     for label, name in enumerate(result.classes):
         if name in result.per_class:
             row = result.confusion[label]
@@ -37,8 +37,8 @@ def evaluate(
             other = f"{result.classes[wrong[1]]} ({wrong[0]})" if wrong[0] else ""
             table.add_row(cell(name), f"{sum(row):,}", percent(result.per_class[name]), cell(other))
     Console().print(table)
-    say(f"Right: {percent(result.accuracy)} of {count(result.images, 'photo')}.")
-    say(f"{percent(result.unknown_rate)} would be answered with unknown.")
+    say(f"Accuracy: {percent(result.accuracy)} on {count(result.images, 'photo')}.")
+    say(f'Answered with "unknown": {percent(result.unknown_rate)}.')
     if result.taught:
-        say(f"{count(result.taught, 'photo')} of these had been taught to the model: they flatter it.")
+        say(f"{count(result.taught, 'photo')} of these had been taught to the model, so the accuracy is too high.")
     print_skipped(result.skipped)

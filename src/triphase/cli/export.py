@@ -47,25 +47,28 @@ def export(
     ],
     photos: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Photos, at any depth, on which the file is compared with the model."),
+        typer.Option(metavar="DIR", help="Photos on which the file is compared with the model."),
     ] = None,
     quantize: Annotated[
         bool,
         typer.Option(
             "--quantize",
-            help="Compute the network in 8-bit integers: smaller and faster, less accurate. They are calibrated on "
-            "--photos, and what is lost is printed, in accuracy too if the photos lie in class folders.",
+            help="Use 8-bit integers: smaller, faster, less accurate. The loss on --photos is printed.",
         ),
     ] = False,
     skip_bad: SkipBad = False,
     device: Device = None,
     as_json: JSON = False,
 ) -> None:
-    """Write a model as one ONNX file, which needs neither triphase nor PyTorch to answer.
+    """Write a model as one ONNX file that needs neither triphase nor PyTorch.
 
-    It takes pixels (n, size, size, 3), RGB, uint8, and gives probabilities, the class and whether it is unknown.
-    Class names and how photos are to be prepared are in its metadata; examples/onnx_predict.py shows how to use it.
-    Nothing is written unless the file answers as the model does.
+    Input: pixels (n, size, size, 3), RGB, uint8. Output: probabilities, class and unknown flag.
+    The metadata hold the class names and the preprocessing; examples/onnx_predict.py shows how to use them.
+    Nothing is written unless the file answers like the model.
+
+    Examples:
+      triphase export my-model model.onnx
+      triphase export my-model small.onnx --quantize --photos photos/
     """
     where = open_device(device)
     with live(ExportView(quiet=as_json)) as view:

@@ -9,13 +9,13 @@ from rich.text import Text
 from triphase.cli.live import bar, print_line, progress_console
 from triphase.cli.printing import count
 
-SCANS = {"scan": "Looking at the photos", "decode": "Decoding new photos"}
-UNLABELLED_SCANS = {"scan": "Looking at photos without labels", "decode": "Decoding photos without labels"}
+SCANS = {"scan": "Scanning photos", "decode": "Decoding new photos"}
+UNLABELLED_SCANS = {"scan": "Scanning photos without labels", "decode": "Decoding photos without labels"}
 PHASES = {
-    "I": "Phase I: meeting the new classes",
+    "I": "Phase I: learning the new classes",
     "II": "Phase II: learning all classes",
     "III": "Phase III: consolidating",
-    "consolidate": "Consolidating all that is stored",
+    "consolidate": "Training on everything stored",
 }
 
 
@@ -44,7 +44,7 @@ class LessonView:
         elif kind == "resumed":
             print_line(self.console, "Continuing the lesson that was interrupted.")
         elif kind == "taught_quick":
-            print_line(self.console, f"Version {event['version']} is in use already; it will be improved now.")
+            print_line(self.console, f"Version {event['version']} is already in use; the whole lesson follows.")
 
     def _enter(self, stage: str, share: float, detail: str) -> None:
         if stage != self._stage and not self.console.is_terminal:

@@ -1,4 +1,4 @@
-"""What else is done with a model on the command line: ask it, look at it, change it."""
+"""Commands that show or change a model: status, history, classes, undo, rename, forget, unteach."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from triphase.cli.printing import count, percent, print_json, say
 from triphase.cli.tables import cell, plain_table
 from triphase.errors import BadData, few
 
-NEVER_UNKNOWN = "no answer is unknown until there is a lesson again"
+NEVER_UNKNOWN = 'no answer is "unknown" until the next lesson'
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
 
 
 def status(model: ModelFolder, as_json: JSON = False) -> None:
-    """Show what a model knows, what it is made of, and which version is in use."""
+    """Show the classes, version, memory and accuracy of a model."""
     store = manage.open_store(model)
     version = store.version()
     size = _bytes(model)
@@ -46,11 +46,14 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
         return
     info, memory = version.info, version.info["memory"]
     table = Table.grid(padding=(0, 2))
-    table.add_row("version", f"{version.number} of {_when(version.created)}, {len(document['versions'])} kept")
+    table.add_row(
+        "version",
+        f"{version.number}, published {_when(version.created)}; {count(len(document['versions']), 'version')} kept",
+    )
     table.add_row("classes", cell(f"{len(info['classes'])}: {few(info['classes'])}"))
     table.add_row("taught", f"{count(info['taught'], 'photo')} in {count(info['lessons'], 'lesson')}")
-    table.add_row("learner", f"{info['learner']}, on {info['backbone']} at {info['image_size']} pixels")
-    table.add_row("computed", f"by {info.get('engine', 'torch')} on {info.get('device', 'cpu')}")
+    table.add_row("learner", f"{info['learner']} on {info['backbone']} at {info['image_size']} px")
+    table.add_row("engine", f"{info.get('engine', 'torch')} on {info.get('device', 'cpu')}")
     table.add_row("memory", _memory(info["replay"], memory))
     table.add_row("accuracy", _accuracy(info.get("accuracy")))
     if 2 * memory.get("alike", 0) > memory["exemplars"]:
@@ -60,13 +63,13 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     table.add_row("on disk", _size(size))
     Console().print(table, highlight=False)
     if document["unfinished"]:
-        say("A lesson was interrupted, or is under way: the same `triphase teach` goes on with it.")
+        say("A lesson is running or was interrupted; the same `triphase teach` continues it.")
 
 
 def history(model: ModelFolder, as_json: JSON = False) -> None:
-    """List what was done to a model, and which version is in use.
+    """List what was done to a model, version by version.
 
-    Accuracies are those of the classes known before a lesson, on held-out photos.
+    Accuracy is that of the classes known before each lesson, on held-out photos.
     """
     store = manage.open_store(model)
     current, kept, events = store.version(), store.version_numbers(), store.history()
@@ -74,7 +77,7 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
         print_json({"model": str(model), "version": current.number, "kept": kept, "events": events})
         return
     last = max(i for i, event in enumerate(events) if event["version"] == current.number)
-    table = plain_table("version", "when", "what", "photos", "before", "after", "")
+    table = plain_table("version", "when", "what", "photos", "accuracy before", "after", "")
     for i, event in enumerate(events):
         lost = "" if event["version"] in kept else "no longer kept"
         table.add_row(
@@ -90,63 +93,63 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
 
 
 def classes(model: ModelFolder, as_json: JSON = False) -> None:
-    """List the classes that a model knows, in order of arrival."""
+    """List the classes of a model, in order of arrival."""
     counts = manage.classes(model)
     if as_json:
         print_json({"model": str(model), "classes": [asdict(c) for c in counts]})
         return
-    table = plain_table("class", "photos taught", "remembered", "held out")
+    table = plain_table("class", "photos taught", "in memory", "held out")
     for c in counts:
         table.add_row(cell(c.name), f"{c.taught:,}", f"{c.stored:,}", f"{c.exemplars:,}")
     Console().print(table)
 
 
 def undo(model: ModelFolder, as_json: JSON = False) -> None:
-    """Go back to the version before the one in use, bit for bit; again and again, as far as versions are kept."""
+    """Go back to the previous version, bit for bit; repeat it to go back further."""
     version = manage.open_store(model).undo()
     names = version.info["classes"]
     _answer(
         as_json,
         model,
         version,
-        f"Back at version {version.number} of {_when(version.created)}, "
-        f"which knows {count(len(names), 'class')}: {few(names)}.",
+        f"Back at version {version.number}, published {_when(version.created)}, "
+        f"with {count(len(names), 'class')}: {few(names)}.",
     )
 
 
 def rename(
     model: ModelFolder,
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of the class now.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Name that it gets.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Present name of the class.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="New name.")],
     as_json: JSON = False,
 ) -> None:
-    """Give a class another name; rename its folder of photos, too."""
+    """Rename a class; rename its folder of photos, too."""
     version = manage.rename(model, old, new)
-    _answer(as_json, model, version, f"{old} is called {new} in version {version.number}; rename its folder, too.")
+    _answer(as_json, model, version, f"Renamed {old} to {new} in version {version.number}. Rename its folder, too.")
 
 
 def forget(
     model: ModelFolder,
     name: ClassName,
     everywhere: Annotated[
-        bool, typer.Option("--everywhere", help="Out of all older versions and the history, too.")
+        bool, typer.Option("--everywhere", help="Remove it from all older versions and the history, too.")
     ] = False,
     device: Device = None,
     as_json: JSON = False,
 ) -> None:
-    """Take a class out of a model: its name, and whatever is stored of its photos.
+    """Remove a class and everything that is stored of its photos.
 
-    Take its folder away, too: a later `teach` of it learns those photos again.
+    Remove its folder, too: a later `teach` would learn the photos again.
     """
     version = manage.forget(model, name, everywhere=everywhere, device=open_device(device))
-    stays = "What the network itself has learned from its photos stays, and cannot be told apart."
+    stays = "What the trained layers have learned from its photos remains in their weights."
     older = [number for number in manage.open_store(model).version_numbers() if number != version.number]
     if everywhere:
         text = f"{name} is forgotten in all versions; version {version.number} is in use. {stays}"
     else:
         text = f"{name} is forgotten in version {version.number}. {stays}"
         if older:
-            text += " Older versions still hold the class; --everywhere takes it out of them, too."
+            text += " Older versions still contain the class; --everywhere removes it from them, too."
     text += "" if version.info["unknown"] else f" From now on, {NEVER_UNKNOWN}."
     _answer(as_json, model, version, text)
 
@@ -154,25 +157,33 @@ def forget(
 def unteach(
     model: ModelFolder,
     photos: Annotated[
-        list[Path], typer.Argument(metavar="PHOTOS...", help="Photos, or folders in which they lie at any depth.")
+        list[Path], typer.Argument(metavar="PHOTOS", help="Photos, or folders of photos at any depth.")
     ],
     skip_bad: SkipBad = False,
     device: Device = None,
     as_json: JSON = False,
 ) -> None:
-    """Take single photos back, such as a batch with wrong labels: by content, wherever they lie now.
+    """Remove photos that were taught, for example with wrong labels.
 
-    Take them out of their folder, too: a later `teach` of it learns them again.
+    They are recognised by their content, wherever they lie now.
+    Remove them from their class folder, too: a later `teach` would learn them again.
+
+    Examples:
+      triphase unteach my-model photos/cat/7.jpg
+      triphase unteach my-model bad-batch/
     """
     before = manage.open_store(model).version().info["classes"]
     where = open_device(device)
     with live(LessonView(quiet=as_json)) as view:
         version, taken = manage.unteach(model, photos, skip_bad=skip_bad, watch=view.watch, device=where)
-    text = f"Took back {count(taken, 'photo')}: version {version.number} no longer holds anything of them."
+    text = (
+        f"Removed {count(taken, 'photo')} from memory, held-out photos and statistics in version {version.number}."
+    )
     for name in before:
         if name not in version.info["classes"]:
             text += f" {name} has no photo left that it was learned from, so the class is forgotten."
-    text += " What the network itself has learned from them stays; older versions still hold them."
+    text += " What the trained layers have learned from them remains in their weights."
+    text += " Older versions still contain them."
     text += "" if version.info["unknown"] else f" From now on, {NEVER_UNKNOWN}."
     _answer(as_json, model, version, text, images=taken)
 
@@ -207,7 +218,7 @@ def _what(event: dict[str, Any]) -> str:
         "renamed": f"renamed {event.get('old') or '...'} to {event.get('new') or '...'}",
         "forgot": "forgot a class",
         "consolidated": "consolidated",
-        "untaught": "took photos back",
+        "untaught": "removed photos",
         "undone": f"went back from version {event.get('undid')}",
         "saved": "saved by a program",
     }
@@ -216,21 +227,21 @@ def _what(event: dict[str, Any]) -> str:
 
 def _memory(replay: str, memory: dict[str, int]) -> str:
     if replay == "none":
-        return "none: nothing of any photo is stored"
+        return "none: nothing is stored of any photo"
     kind = "pixels" if replay == "raw" else "features"
     held = f"{memory['samples']:,} of at most {memory['capacity']:,} photos as {kind} ({_size(memory['bytes'])})"
-    return f"{held}, {memory['exemplars']:,} of them held out to measure with"
+    return f"{held}; {memory['exemplars']:,} of them held out for evaluation"
 
 
 def _accuracy(accuracy: float | None) -> str:
     if accuracy is None:
         return "not measured in this version"
-    return f"{percent(accuracy)} on held-out photos of the classes before the lesson, told apart from each other"
+    return f"{percent(accuracy)} on held-out photos of the classes known before the last lesson"
 
 
 def _alike(memory: dict[str, int]) -> str:
     share = f"{memory['alike']:,} of {memory['exemplars']:,} held-out photos"
-    return f"but {share} look like photos learned from: expect less on photos of other places and days"
+    return f"but {share} look like training photos: expect less on photos of other places and days"
 
 
 def _size(n: int) -> str:

@@ -21,16 +21,21 @@ from triphase.printable import printable
 
 def predict(
     model: ModelFolder,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Photos to classify.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Photos to classify.")],
     doubtful_first: Annotated[
-        bool, typer.Option("--doubtful-first", help="In the order in which a person should check them.")
+        bool, typer.Option("--doubtful-first", help="Sort the answers: those to check first come first.")
     ] = False,
     device: Device = None,
     as_json: JSON = False,
 ) -> None:
-    """Say what is in some photos: a class and how probable it is, or "unknown" for what resembles none.
+    """Classify photos: a class with its probability, or "unknown".
 
-    A file that cannot be read is named, and the others are answered.
+    A file that cannot be read is reported; the others are answered.
+
+    Examples:
+      triphase predict my-model new.jpg
+      triphase predict my-model inbox/*.jpg --doubtful-first
+      triphase predict my-model new.jpg --json
     """
     if len(files) == 1:
         torch.set_num_threads(1)  # for one photo, waiting for a second core that is busy costs more than it brings

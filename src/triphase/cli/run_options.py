@@ -19,7 +19,7 @@ Command = Callable[..., None]
 Data = Annotated[Path, typer.Option(envvar="TRIPHASE_DATA", help="Folder of the datasets.")]
 LatentBudget = Annotated[
     int | None,
-    typer.Option(help="MB of latents kept in memory, the rest goes to TMPDIR; by default a quarter.", min=0),
+    typer.Option(help="MB of latents kept in memory; by default a quarter of it.", min=0),
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help=option_infos()["learner_options"].help)]
 

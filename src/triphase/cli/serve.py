@@ -17,10 +17,10 @@ NEEDED = ("fastapi", "uvicorn", "multipart", "prometheus_client")
 
 def serve(
     model: Annotated[
-        Path | None, typer.Argument(metavar="MODEL", help="Folder of the model; the first lesson makes it.")
+        Path | None, typer.Argument(metavar="MODEL", help="Folder of the model; the first lesson creates it.")
     ] = None,
     models: Annotated[Path | None, typer.Option(metavar="DIR", help="Serve all models in a folder.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all.")] = "127.0.0.1",
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port to listen on.", show_default="8765, or a free one")
     ] = None,
@@ -32,23 +32,23 @@ def serve(
         Path | None, typer.Option(metavar="DIR", help="Answer photos that appear in this folder.")
     ] = None,
     label_studio: Annotated[
-        str | None, typer.Option(metavar="URL", help="Be an ML backend of this Label Studio.")
+        str | None, typer.Option(metavar="URL", help="Serve as ML backend of this Label Studio.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="Take the token from a file, in place of making one.")
+        Path | None, typer.Option(help="Read the token from a file instead of making one.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Answer for this host name, too; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Another host name to answer for; may be repeated.")
     ] = None,
     thumbnails: Annotated[
         bool,
-        typer.Option("--thumbnails/--no-thumbnails", help="Keep small pictures of taught photos in the model."),
+        typer.Option("--thumbnails/--no-thumbnails", help="Keep thumbnails of taught photos in the model."),
     ] = True,
     keep_unsure: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="Keep photos that answers are unsure of, as in 200MB.",
+            help="Space for photos with unsure answers, such as 200MB.",
             show_default="0, with --watch 200MB",
         ),
     ] = None,
@@ -56,9 +56,13 @@ def serve(
     certfile: Annotated[Path | None, typer.Option(help="Certificate for TLS, with --keyfile.")] = None,
     keyfile: Annotated[Path | None, typer.Option(help="Key for TLS, with --certfile.")] = None,
 ) -> None:
-    """Open a page on which a model is taught, tried and corrected; programs use the same server.
+    """Teach, try and correct a model in the browser; programs use the same server.
 
-    Only this machine can reach it, unless --host says otherwise, and only with the token that is printed.
+    Only this machine can reach the server unless --host says otherwise, and only with the token that is printed.
+
+    Examples:
+      triphase serve my-model
+      triphase serve --models models/ --port 8000 --no-open
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise BadData(f"serve needs {', '.join(missing)}; install them with: pip install 'triphase[app]'")

@@ -29,9 +29,9 @@ from triphase.cli.sweep_view import SweepView
 from triphase.errors import TriphaseError, few
 from triphase.processes import refuse_several
 
-Benchmarks = Annotated[list[str], typer.Argument(help="Names or notations of `triphase bench list`.")]
-Orders = Annotated[str, typer.Option(help="Class orders: search on the first, results from the others.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs and do none.")]
+Benchmarks = Annotated[list[str], typer.Argument(help="Names or notations from `triphase bench list`.")]
+Orders = Annotated[str, typer.Option(help="Class orders: the first for the search, the others for results.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs without starting them.")]
 
 
 @sweep_options
@@ -43,10 +43,10 @@ def sweep(
     learners: Annotated[str, typer.Option(help=f"Some of {', '.join(LEARNER_SPECS)}.")] = "tpc,ar1,bic,derpp",
     orders: Orders = "0-3",
     grid: Annotated[
-        Search, typer.Option(help="As the paper, learning rates alone, or also what the rivals' papers leave open.")
+        Search, typer.Option(help="What to search: the paper's grid, learning rates only, or open choices, too.")
     ] = "paper",
-    lr_grid: Annotated[str | None, typer.Option(help="Learning rates to search, e.g. 0.1,0.03,0.01.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the runs; what is done there is kept.")] = Path("runs/sweep"),
+    lr_grid: Annotated[str | None, typer.Option(help="Learning rates to search, such as 0.1,0.03,0.01.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the runs; finished runs are kept.")] = Path("runs/sweep"),
     data: Data = Path("data"),
     option: Set = None,
     dry_run: DryRun = False,
@@ -91,13 +91,13 @@ def ablate(
     place: Place,
     orders: Orders = "0-3",
     rows: Annotated[Rows, typer.Option(help="With replay, without it, or both.")] = "both",
-    more: Annotated[bool, typer.Option("--more", help="Also the choices that the paper leaves open.")] = False,
+    more: Annotated[bool, typer.Option("--more", help="Include the choices that the paper leaves open.")] = False,
     sweep_dir: Annotated[
         Path | None, typer.Option("--sweep", help="Sweep whose learning rate is used with replay, instead of --lr.")
     ] = None,
     lr_grid: Annotated[str | None, typer.Option(help="Learning rates to search without replay.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the runs; that of --sweep if not given, or runs/ablation.")
+        Path | None, typer.Option(help="Folder of the runs; default: that of --sweep, or runs/ablation.")
     ] = None,
     data: Data = Path("data"),
     option: Set = None,

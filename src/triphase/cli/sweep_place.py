@@ -25,7 +25,7 @@ class Place:
     """Where runs are executed, and what each of them gets there; the fields are options of the command line."""
 
     on: Annotated[str, typer.Option(help="local, ray (the cluster of this computer) or ray://HOST:PORT.")] = "local"
-    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time; threads are divided.")] = 1
+    workers: Annotated[int, typer.Option(min=1, help="Parallel runs; they share the threads.")] = 1
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of each run.")] = None
     device: Device = None
     latent_budget: LatentBudget = None
@@ -34,7 +34,7 @@ class Place:
     memory_gb: Annotated[float | None, typer.Option(min=0, help="With ray: memory of each run in GB.")] = None
     storage: Annotated[
         str | None,
-        typer.Option(help="With ray: shared folder or URL, such as s3://bucket/prefix; OUT/storage if not given."),
+        typer.Option(help="With ray: shared folder or URL; default: OUT/storage."),
     ] = None
     save_every: Annotated[float, typer.Option(min=0.1, help="With ray: seconds between saves to the storage.")] = (
         60.0

@@ -5,7 +5,7 @@ from rich.text import Text
 
 from triphase.printable import printable
 
-TEXT_COLUMNS = ("class", "what", "when", "most often taken for", "")
+TEXT_COLUMNS = ("class", "what", "when", "most often confused with", "")
 
 
 def plain_table(*columns: str) -> Table:

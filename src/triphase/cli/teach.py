@@ -30,35 +30,37 @@ DEFAULT = ModelOptions()
 
 
 def teach(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model; made if there is none.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model; created if there is none.")],
     photos: PhotoFolder,
-    max_drop: Annotated[
-        float, typer.Option(help="What the classes known before may lose; 0.02 is 2 points.")
-    ] = 0.02,
-    force: Annotated[
-        bool, typer.Option("--force", help="Publish even if they lose more, or labels look mixed up.")
+    max_drop: Annotated[float, typer.Option(help="Accuracy that known classes may lose: 0.02 is 2 points.")] = 0.02,
+    force: Annotated[bool, typer.Option("--force", help="Publish even a lesson that would be refused.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Publish a first version within seconds, then the whole lesson.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Publish a first version within seconds.")] = False,
-    thorough: Annotated[
-        bool, typer.Option("--thorough", help="Then train anew on all that is stored, as `consolidate` does.")
-    ] = False,
+    thorough: Annotated[bool, typer.Option("--thorough", help="Run `consolidate` after the lesson.")] = False,
     unlabelled: Annotated[
         Literal["ignore", "pseudo"],
-        typer.Option(help="Photos in PHOTOS/_unlabelled: ignore them, or learn from those whose class is clear."),
+        typer.Option(help="Photos in PHOTOS/_unlabelled: ignore, or learn the clear ones."),
     ] = "ignore",
     skip_bad: SkipBad = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be learned; write nothing.")] = False,
-    keep: Annotated[int, typer.Option(min=1, help="Versions to keep for undo.")] = KEEP,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be learned; write nothing.")] = False,
+    keep: Annotated[int, typer.Option(min=1, help="Number of versions to keep for undo.")] = KEEP,
     device: Device = None,
     precision: PrecisionOption = "float32",
     as_json: JSON = False,
     memory: Annotated[
         str | None,
-        typer.Option(help="Photos to remember, or bytes as in 50MB.", show_default=str(DEFAULT.memory), **NEW),
+        typer.Option(
+            help="Size of the replay memory: photos, or bytes such as 50MB.",
+            show_default=str(DEFAULT.memory),
+            **NEW,
+        ),
     ] = None,
     replay: Annotated[
         Literal["raw", "latent", "none"] | None,
-        typer.Option(help="Remember pixels, features, or nothing.", show_default=DEFAULT.replay, **NEW),
+        typer.Option(
+            help="What to store of photos: pixels, features or nothing.", show_default=DEFAULT.replay, **NEW
+        ),
     ] = None,
     learner: Annotated[
         str | None, typer.Option(help=f"One of {', '.join(LEARNERS)}.", show_default=DEFAULT.learner, **NEW)
@@ -66,27 +68,30 @@ def teach(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Network; efficientnet_lite0 to _lite2 come pre-trained, as does timm:NAME of timm.",
+            help="Network: efficientnet_lite0 to efficientnet_lite2, or timm:NAME.",
             show_default=DEFAULT.backbone,
             **NEW,
         ),
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option(help="File of the network's weights.", show_default="its own", **NEW)
+        Path | None, typer.Option(help="File with weights of the network.", show_default="its own", **NEW)
     ] = None,
     image_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Side in pixels that photos are scaled to.", show_default="224", **NEW),
+        typer.Option(min=1, help="Photos are scaled to this many pixels.", show_default="224", **NEW),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of everything random.", show_default=str(DEFAULT.seed), **NEW)
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default=str(DEFAULT.seed), **NEW)] = None,
 ) -> None:
-    """Teach a model what is new in a folder of photos: new classes, and more of those it knows.
+    """Teach a model new classes, or more photos of known ones.
 
-    Photos taught before are recognised: the same folder may grow for ever.
-    A photo that lies in another class than before is a correction.
+    Photos that were taught before are recognised and skipped, so the same folder may grow for ever.
+    A photo that has moved to another class folder is a correction.
     The new version is published unless it has forgotten too much.
+
+    Examples:
+      triphase teach my-model photos/              photos/cat/1.jpg, photos/dog/2.jpg, ...
+      triphase teach my-model photos/ --dry-run    show what is new
+      triphase teach my-model photos/ --quick      answer within seconds, learn the rest after that
     """
     given = {
         "memory": None if memory is None else _memory(memory),
@@ -109,7 +114,7 @@ def teach(
             try:
                 outcome = teach_lesson(model, photos, given, settings, watch=view.watch, context=context)
             except KeyboardInterrupt as error:
-                raise Interrupted("Stopped; the same command goes on from here.") from error
+                raise Interrupted("Stopped; run the same command to continue.") from error
     if dry_run:
         print_json({"model": str(model), **plan.to_json()}) if as_json else _print_plan(plan)
         return
@@ -146,48 +151,49 @@ def _print_plan(found: Plan) -> None:
         Console().print(table)
     known, moved = found.n_known_already, found.n_corrected
     what = "Nothing to learn" if not found.counts else f"{count(len(found.photos), 'photo')} would be learned"
-    say(f"{what}; {_left_out(known, moved)}. Nothing was written.")
+    say(f"{what}{_left_out(known, moved)}. Nothing was written.")
     if n := len(found.unlabelled.images):
-        say(f"{count(n, 'photo')} without a class would be looked at, and learned where it is clear.")
+        say(f"{count(n, 'photo')} without a class would be considered, and learned if their class is clear.")
     print_skipped(found.photos.skipped)
     for note in found.photos.remarks:
         say(note)
 
 
 def _left_out(known: int, moved: int) -> str:
-    text = f"{known:,} had been taught before"
-    return f"{text}, {moved:,} moved from another class" if moved else text
+    parts = [f"{moved:,} moved from another class"] if moved else []
+    parts += [f"{known:,} had been taught before"] if known else []
+    return "".join(f"; {part}" for part in parts)
 
 
 def _print_outcome(outcome: Outcome) -> None:
     table = Table(box=None)
     table.add_column("class")
-    for name in ("photos learned", "accuracy before", "after", "measured on"):
+    for name in ("photos learned", "accuracy before", "accuracy after", "held-out photos"):
         table.add_column(name, justify="right")
     for line in outcome.classes:
         before = "new" if line.new else _checked(line.before)
-        held = f"{line.exemplars} held out" if line.exemplars else ""
+        held = f"{line.exemplars:,}" if line.exemplars else ""
         table.add_row(cell(line.name), f"{line.images:,}", before, _checked(line.after), held)
     if outcome.classes:
         Console().print(table)
     if outcome.learned:
-        say(f"Learned {count(outcome.learned, 'photo')}; {_left_out(outcome.known_already, outcome.corrected)}.")
+        say(f"Learned {count(outcome.learned, 'photo')}{_left_out(outcome.known_already, outcome.corrected)}.")
     verdict = outcome.verdict
     if verdict.before is not None and verdict.after is not None:
         say(
-            f"Among themselves, the classes known before: {percent(verdict.before)} -> {percent(verdict.after)} "
-            f"on {count(verdict.n, 'photo')} held out."
+            f"Accuracy among the classes known before: {percent(verdict.before)} -> {percent(verdict.after)} "
+            f"on {count(verdict.n, 'held-out photo')}."
         )
     if outcome.confused:
         pairs = [f"{old} taken for {new} ({n} of {of})" for old, new, n, of in outcome.confused]
-        say(f"Known classes taken for new ones: {few(pairs)}.")
+        say(f"Known classes confused with new ones: {few(pairs)}.")
     print_skipped(outcome.skipped)
     for note in outcome.notes:
         say(note)
     if outcome.published:
         forced = ", by force: more was forgotten than allowed" if verdict.refused else ""
         forced = forced or (", by force: its own labels were not learned" if outcome.labels_mixed_up else "")
-        say(f"Version {outcome.version} is in use after {outcome.seconds:.1f} s{forced}.")
+        say(f"Version {outcome.version} is in use{forced}. The lesson took {outcome.seconds:.1f} s.")
 
 
 def _checked(accuracy: float | None) -> str:

@@ -1,16 +1,19 @@
-"""Wrong usage, said without repeating raw what was typed."""
+"""How help and complaints about wrong usage are shown."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from triphase.printable import printable
 
 
 class PrintableUsage(TyperGroup):
     """A group of commands whose complaints about arguments escape them, as all other messages do."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         with _escaped():
@@ -19,6 +22,20 @@ class PrintableUsage(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with _escaped():
             return super().invoke(ctx)
+
+
+class Command(TyperCommand):
+    """A command whose help shows no type beside flags, which take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
+
+
+def _without_flag_types(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
 
 
 @contextmanager

@@ -69,6 +69,8 @@ class Store:
             version = self.current()
             if version is None:
                 where = printable(self.path)
+                if self.path.is_file():
+                    raise BadData(f"{where} is a file, and a model is a folder: give the folder.")
                 raise BadData(f"{where} holds no model; teach one with: triphase teach {where} PHOTOS")
             return version
         if number not in (kept := self.version_numbers()):

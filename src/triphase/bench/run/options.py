@@ -55,7 +55,7 @@ class RunOptions:
     )
     seed: int = _option(
         0,
-        "Seed of everything random but the class order.",
+        "Random seed; the class order does not depend on it.",
         recorded_as=("seed", "memory.seed"),
         compared="averaged",
     )
@@ -68,15 +68,13 @@ class RunOptions:
     )
     epochs_scale: float = _option(
         1.0,
-        "Shortens the schedule, to 3 epochs at the least.",
+        "Scale of the epochs: 0.1 is a tenth, but 3 at least.",
         recorded_as=("epochs_scale",),
         compared="equal",
         caveat="schedule × {:g}",
     )
     lr: float | None = _option(None, "Learning rate of the head.", sweep="searched", recorded_as=("rest.lr",))
-    csf_lr: float | None = _option(
-        None, "Learning rate of csf; the same if not given.", recorded_as=("rest.csf_lr",)
-    )
+    csf_lr: float | None = _option(None, "Learning rate of csf, if it differs.", recorded_as=("rest.csf_lr",))
     weight_decay: float | None = _option(
         None, "Weight decay below the head.", recorded_as=("rest.weight_decay",), compared="equal"
     )
@@ -96,7 +94,7 @@ class RunOptions:
         compared="equal with memory",
     )
     latent_dtype: Literal["float32", "float16"] = _option(
-        "float32", "Of stored latents.", affects_first=False, recorded_as=("memory.dtype",)
+        "float32", "Precision of latents in the memory.", affects_first=False, recorded_as=("memory.dtype",)
     )
     n_mbe: int | None = _option(
         None,
@@ -113,14 +111,16 @@ class RunOptions:
         compared="equal with memory",
     )
     augment: str | None = _option(
-        None, "none, flip, crop+flip or rrc+flip.", recorded_as=("rest.augment",), compared="equal"
+        None, "Augmentation: none, flip, crop+flip or rrc+flip.", recorded_as=("rest.augment",), compared="equal"
     )
-    trainable: Literal["csf", "all"] = _option("csf", "What rivals train.", recorded_as=("rest.trainable",))
+    trainable: Literal["csf", "all"] = _option(
+        "csf", "What learners other than TPC train.", recorded_as=("rest.trainable",)
+    )
     latents: Literal["float32", "float16", "off"] = _option(
         "float32", "How latents of a frozen llf are stored.", recorded_as=("rest.latents",)
     )
     views: int = _option(
-        0, "Random crops stored per image; 0 draws anew each time.", minimum=0, recorded_as=("rest.views",)
+        0, "Random crops kept per image; 0 draws new ones each time.", minimum=0, recorded_as=("rest.views",)
     )
     backbone: str | None = _option(
         None, "Network instead of the benchmark's own.", recorded_as=("backbone",), compared="equal"
@@ -129,27 +129,29 @@ class RunOptions:
         None, "Side of the images in pixels.", minimum=1, recorded_as=("image_size",), compared="equal"
     )
     weights: Path | None = _option(None, "File of pre-trained weights.", recorded_as=("weights",), compared="equal")
-    norm: Literal["bn", "brn"] = _option("bn", "Batch (re)normalisation.", recorded_as=("norm",), compared="equal")
+    norm: Literal["bn", "brn"] = _option(
+        "bn", "Batch normalisation or renormalisation.", recorded_as=("norm",), compared="equal"
+    )
     head: str = _option(
         "fixed",
-        "fixed (all classes from the start) or incremental.",
+        "Head: fixed (all classes from the start) or incremental.",
         choices=("fixed", "incremental"),
         recorded_as=("head",),
         compared="equal",
     )
     precision: Precision = _option(
         "float32",
-        "Of activations: float32, bfloat16 or float16; on the CPU, not of a frozen llf.",
+        "Precision of activations; on the CPU, not of a frozen llf.",
         recorded_as=("precision",),
         compared="equal",
     )
     compiled: bool = _option(False, "Compile csf with torch.compile.", flag="--compile", recorded_as=("compiled",))
     engine: Literal["torch", "onnx"] = _option(
-        "torch", "What runs frozen blocks: torch, or ONNX Runtime.", recorded_as=("engine",), compared="equal"
+        "torch", "Engine of the frozen blocks: PyTorch or ONNX Runtime.", recorded_as=("engine",), compared="equal"
     )
     per_class: int | None = _option(
         None,
-        "Use only so many training images a class.",
+        "Training images per class.",
         minimum=1,
         recorded_as=("per_class",),
         compared="equal",
@@ -157,23 +159,23 @@ class RunOptions:
     )
     labelled: float | None = _option(
         None,
-        "Share of each class's training images that have a label; the others are unlabelled.",
+        "Share of the training images that have a label.",
         recorded_as=("labelled",),
         compared="equal",
         caveat="labels for {:.0%} of the training images",
     )
     classes: str | None = _option(
         None,
-        "Use only these classes, by label: 50-99 or 0,3,7.",
+        "Classes to use, by label: 50-99 or 0,3,7.",
         recorded_as=("classes",),
         compared="equal",
         caveat="classes {} alone",
     )
     evaluate_every: int | None = _option(None, "Evaluate after every N-th experience only.", minimum=1)
-    skip_bad: bool = _option(False, "Leave out photos that cannot be read.")
+    skip_bad: bool = _option(False, "Skip photos that cannot be read.")
     experiences: int | None = _option(
         None,
-        "Learn only so many of the first experiences.",
+        "Learn only the first N experiences.",
         minimum=1,
         sweep="per job",
         recorded_as=("experiences",),
@@ -181,12 +183,16 @@ class RunOptions:
     )
     first_from: Path | None = _option(
         None,
-        "Take the first experience from this run of finetune with --experiences 1.",
+        "Run (finetune, --experiences 1) to take the first experience from.",
         sweep="per job",
         recorded_as=("first_from",),
     )
     learner_options: tuple[tuple[str, Any], ...] = _option(
-        (), "NAME=VALUE of the learner, e.g. t=0.3.", flag="--set", sweep="per job", affects_first=False
+        (),
+        "Option of the learner as NAME=VALUE, such as t=0.3.",
+        flag="--set",
+        sweep="per job",
+        affects_first=False,
     )
 
     def __post_init__(self) -> None:

@@ -112,6 +112,19 @@ def class_folders(root: Path) -> list[ClassFolder]:
     return classes
 
 
+def nested_classes(classes: Sequence[ClassFolder]) -> str:
+    """A sentence if the classes are probably one level deeper: each folder has its photos in several subfolders."""
+    inside = [{path.relative_to(place.path).parts[:-1] for path in place.images} for place in classes]
+    tops = [{parts[:1] for parts in below} for below in inside]
+    if any(() in below or len(top) < 2 for below, top in zip(inside, tops, strict=True)):
+        return ""
+    place, names = classes[0].path, few(sorted(parts[0] for parts in tops[0]))
+    return (
+        f"The photos in all subfolders of {place.name} ({names}) count as class {place.name}. "
+        f"If those are the classes, give {place} instead."
+    )
+
+
 def unlabelled_files(root: Path) -> list[Path]:
     """The images in the folder of unlabelled photos, if there is one, sorted."""
     place = root / UNLABELLED_FOLDER
