@@ -37,7 +37,7 @@ from triphase.errors import CannotWrite
 
 def test_a_first_lesson_makes_a_model(world: World, tmp_path: Path) -> None:
     answer = done("teach", tmp_path / "new", world.one, *SMALL)
-    assert re.search(r"red +10 +new +[\d.]+ % +2 held out", answer.out)
+    assert re.search(r"red +10 +new +[\d.]+ % +2 *\n", answer.out)
     assert "Learned 30 photos." in answer.out
     assert re.search(r"Version 1 is in use\. The lesson took [\d.]+ s\.", answer.out)
     for stage in ("Scanning photos", "Phase I:", "Phase II:", "Phase III:"):

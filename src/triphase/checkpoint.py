@@ -1,4 +1,4 @@
-"""The newest state of something that changes all the time, in a directory of its own."""
+"""Checkpoints: the newest state of a training run, in a directory of its own."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Checkpoint:
         return {name: files.load(self.directory / file)["part"] for name, file in self._index.items()}
 
     def save(self, state: Mapping[str, Any], *, wait: bool = True) -> bool:
-        """Save what changed; without `wait` in the background, or not at all while a save is under way."""
+        """Save changes; without `wait` in the background, or not at all while a save is in progress."""
         if not wait and self._thread is not None and self._thread.is_alive():
             return False
         self.close()
@@ -78,20 +78,20 @@ class Checkpoint:
         return True
 
     def wait(self) -> None:
-        """Wait for a save under way."""
+        """Wait for a save in progress."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def close(self) -> None:
-        """Wait for a save under way, and raise what went wrong with it."""
+        """Wait for a save in progress and raise its error, if any."""
         self.wait()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
     def delete(self) -> None:
-        """Remove the directory: what it kept is finished."""
+        """Remove the directory after the work is finished."""
         self.close()
         self._index, self._written = {}, {}
         if self.directory.exists():

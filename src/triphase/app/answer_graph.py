@@ -1,4 +1,4 @@
-"""A predictor as one ONNX graph: the graphs of its frozen blocks, then what turns features into answers."""
+"""A predictor as one ONNX graph: the graphs of its frozen blocks, then the layers from features to answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IR_VERSION = 8  # the oldest that this set of operators needs, so that older run
 
 
 class Answering(nn.Module):
-    """Features of all members side by side, (n, D_1 + D_2 + ...), to probabilities, class and unknown flag."""
+    """Turns the features of all members, (n, D_1 + D_2 + ...), into probabilities, class and unknown flag."""
 
     def __init__(self, ensemble: Ensemble, calibration: Calibration, widths: list[int]) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class _Columns(nn.Module):
 
 
 class _MultipliedWhitening(Whitening):
-    """Whitening by a product with the inverse factor: ONNX solves no systems of equations."""
+    """Whitening as a product with the inverse factor, because ONNX has no triangular solve."""
 
     inverse: Tensor  # (D, D)
 
@@ -130,6 +130,6 @@ class _Parts:
 
 
 def _graph_of(block: nn.Module, x: Tensor) -> ModelProto:
-    """The graph of a block: that which it was stored as, or else exported now."""
+    """The stored graph of a block, or one that is exported now."""
     graph = block.graph.numpy().tobytes() if isinstance(block, OnnxBlock) else export_graph(block, x)
     return onnx.load_from_string(graph)

@@ -36,7 +36,7 @@ class Calibration:
 
     @property
     def rejects(self) -> bool:
-        """Whether any answer can be "unknown": not with few photos, nor after `forget` without stored samples."""
+        """Whether an answer can be "unknown"; not with few photos, nor after `forget` without stored samples."""
         return any(threshold > -math.inf for threshold in self.thresholds)
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def thresholds_of(ood_scores: Tensor) -> tuple[float, ...]:
 
 
 def thresholds_from(moments: tuple[Moments, ...]) -> tuple[float, ...]:
-    """The same where only moments were kept."""
+    """The thresholds from moments, where no scores were kept."""
     accept = ACCEPT[len(moments)]
     return tuple(threshold_from_moments(m, share) for m, share in zip(moments, accept, strict=True))
 
@@ -129,7 +129,7 @@ def fit_weight(adapted: Tensor, closed: Tensor, y: Tensor, constant: float) -> f
 
 
 def _root(increasing: Callable[[float], float]) -> float:
-    """Where a function of log(1/T) passes 0, by bisection; the nearer end of the range if it does not."""
+    """The root of a function of log(1/T), by bisection; the nearer end of the range if there is none."""
     low, high = -math.log(MAX_FACTOR), math.log(MAX_FACTOR)
     if increasing(high) < 0:
         return high

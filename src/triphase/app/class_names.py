@@ -1,4 +1,4 @@
-"""What a class may be called: one rule for folders, `rename` and labels of programs."""
+"""Which names a class may have: one rule for folders, `rename` and labels in programs."""
 
 import unicodedata
 from collections.abc import Collection
@@ -12,7 +12,7 @@ MAX_BYTES = 255  # of the name of a folder
 
 
 def class_name(text: str) -> str:
-    """The name as it is kept, or an error that says why a class cannot have it.
+    """The name in its stored form, or an error that says why a class cannot have it.
 
     A class is taught from a folder of its name, so a name that no folder can have, or that cannot be typed from
     what is seen, is refused.

@@ -1,4 +1,4 @@
-"""ContinualClassifier: the practitioner's model with the manners of scikit-learn."""
+"""ContinualClassifier: a model that is taught batch by batch, with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KINDS: dict[str, Any] = {"str": str, "int": int, "bool": lambda name: name == "T
 
 
 class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Learns images a batch at a time; labels never seen before are welcome, and old ones are not forgotten.
+    """An image classifier that learns batch by batch; new labels may appear at any time.
 
     X is a sequence of paths, of PIL images or of uint8 arrays (HWC, CHW or HW, of any sizes), or one uint8 array
     (NHWC, NCHW or NHW). `classes_` lists the labels of `fit` in order, then others as they arrive.
@@ -68,7 +68,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.image_size, self.learner, self.seed, self.device = image_size, learner, seed, device
 
     def fit(self, X: Pictures, y: Sequence[Any] | NDArray[Any]) -> ContinualClassifier:
-        """Start anew and learn one batch; `classes_` is sorted then, as scikit-learn's scorers take for granted."""
+        """Start again and learn one batch; `classes_` is then sorted, as scikit-learn's scorers expect."""
         with self._learning():
             for name in ("model_", "classes_", "_kind", "_origin", "_inference"):
                 self.__dict__.pop(name, None)
@@ -79,9 +79,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> ContinualClassifier:
         """Learn one more batch; images that were learned before are recognised by their content.
 
-        So they are if they come as before: a path goes by the bytes of its file, a PIL image and an array by pixels
-        that were scaled each in its own way. `classes` is taken for the sake of scikit-learn and ignored: classes
-        may come at any time.
+        They must come in the same form as before: a path is identified by the bytes of its file, a PIL image and
+        an array by their scaled pixels. `classes` is accepted for scikit-learn and ignored: classes may come at
+        any time.
         """
         with self._learning():
             return self._lesson(X, y, in_order=False)
@@ -145,7 +145,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, directory: Path | str, *, force: bool = False) -> None:
         """Publish the model as a new version in a directory, where the command line finds it, too.
 
-        A model that lies there must be the one that this one goes on from, unless `force` overrules it.
+        An existing model there must be the one that this model continues, unless `force` is set.
         """
         model, store = self._fitted(), Store(directory)
         info = model.describe() | {"labels": self._kind}
@@ -205,7 +205,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             learn(model, lesson, recipe_of(model, lesson))
 
     def _new_rows(self, model: Model, images: Images, labels: list[str]) -> Tensor:
-        """Images that are new; those that come back with another label are taken out first."""
+        """The rows of new images; images that return with another label are unlearned first."""
         first: dict[int, int] = {}
         moved = []
         for row, (id_, label) in enumerate(zip(images.ids.tolist(), labels, strict=True)):

@@ -17,9 +17,9 @@ from triphase.errors import BadData, InvalidValue, PhotosNeeded
 
 
 def take_back(path: Path, ids: Sequence[int]) -> tuple[Version, int]:
-    """Publish a version without these photos, as `unteach` does with the photos themselves; how many they were.
+    """Publish a version without these photos, as `unteach` does with the photos themselves; return their number.
 
-    Ids that were never taught are passed over. PhotosNeeded if a photo is in the statistics and nothing is stored
+    Ids that were never taught are ignored. PhotosNeeded if a photo is in the statistics and nothing is stored
     of it. What is subtracted comes from stored latents, in half precision with `--replay latent`: to leave no
     rounding behind, give the photo to `unteach`.
     """
@@ -37,7 +37,7 @@ def take_back(path: Path, ids: Sequence[int]) -> tuple[Version, int]:
 
 
 def move(path: Path, ids: Sequence[int], name: str) -> tuple[Version, int]:
-    """Publish a version in which these photos belong to another class that it knows; how many changed class.
+    """Publish a version in which these photos belong to another known class; return how many changed.
 
     The closed form and the held-out photos know it at once, TPC with the next lesson, which replays the photos
     under their new class. PhotosNeeded as for `take_back`.

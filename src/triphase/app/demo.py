@@ -1,4 +1,4 @@
-"""A first model, on drawings made on the spot: it learns, says "unknown", refuses nonsense, and goes back."""
+"""The second part of the demo: lessons on generated drawings, "unknown", a refused lesson, and undo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POINTS = {"triangle": (3, 1.0), "square": (4, 1.0), "star": (5, 0.4), "cross": (
 
 @dataclass(frozen=True)
 class Scene:
-    """One thing that was done, and what came of it."""
+    """One command of the demo and its result."""
 
     command: str
     result: str
@@ -34,7 +34,7 @@ class Scene:
 def play(
     folder: Path, seed: int = 0, watch: Watch = lambda event: None, device: torch.device | None = None
 ) -> Iterator[Scene]:
-    """Teach drawings in a new folder, scene by scene; the model and the drawings stay there."""
+    """Teach drawings in a new folder, one command at a time; the model and the drawings stay there."""
     model, random = folder / "model", np.random.default_rng(seed)
     for shape in TAUGHT_FIRST:
         _draw_class(folder / "shapes" / shape, shape, random)

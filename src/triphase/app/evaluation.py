@@ -1,4 +1,4 @@
-"""What a lesson did, by photos that are never trained on; the guard decides whether it may be published."""
+"""Evaluate a lesson on held-out photos, before and after; the guard decides whether it may be published."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Z_95 = 1.6448536269514722  # one-sided 95 % point of the normal distribution
 
 @dataclass(frozen=True)
 class ClassChange:
-    """What a lesson did to one class that was known before it."""
+    """Accuracy of one known class before and after a lesson."""
 
     label: int
     n: int  # exemplars
@@ -30,7 +30,7 @@ class ClassChange:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a lesson did to the classes known before it, and whether it may be published."""
+    """Accuracy of the known classes before and after a lesson, and whether it may be published."""
 
     n: int  # exemplars; with none nothing was checked, and the three figures are None
     before: float | None
@@ -66,7 +66,7 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Exemplars of a known class that are now taken for one class of the lesson."""
+    """Exemplars of a known class that are now classified as one class of the lesson."""
 
     label: int
     taken_for: int
@@ -92,7 +92,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a lesson did to every class, and what speaks against publishing it."""
+    """The result of a lesson for every class, and the reasons not to publish it."""
 
     classes: list[ClassResult]
     verdict: Verdict
@@ -212,7 +212,7 @@ def guard(before_correct: Tensor, after_correct: Tensor, y: Tensor, max_drop: fl
 
 
 def near_chance(correct: Tensor, n_classes: int, reference: float, way: float = 0.5) -> bool:
-    """Whether a lesson's own photos are right so rarely that its labels cannot be meant.
+    """Whether a lesson's own photos are recognised so rarely that its labels are probably mixed up.
 
     Shuffled labels of new classes need not make anything be forgotten, and `guard` is silent then. `correct` says
     which photos of the lesson are right among its `n_classes` classes, `reference` is the accuracy on exemplars of
@@ -238,7 +238,7 @@ def above_chance(correct: Tensor, n_classes: int) -> bool:
 
 
 def confused_with_new(logits: Tensor, y: Tensor, known: Collection[int]) -> tuple[Confusion, ...]:
-    """Which known classes are taken for new ones, the most frequent confusions first; for information only.
+    """Which known classes are confused with new ones, the most frequent first; for information only.
 
     >>> confused_with_new(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([0, 0]), {0})
     (Confusion(label=0, taken_for=1, count=1, n=2),)

@@ -55,7 +55,7 @@ def export(
     watch: Watch = lambda event: None,
     device: str | torch.device = "cpu",
 ) -> Exported:
-    """Write the version in use as an ONNX file, once it has been seen to answer as the model does.
+    """Write the version in use as an ONNX file, after checking that it answers like the model.
 
     Answers are compared on `photos`, a folder; without it on the photos that the model stores, or on generated
     images and stored latents. The model answers on `device`, the file on the CPU.
@@ -99,7 +99,7 @@ def export(
 
 
 def describe_(graph: ModelProto, predictor: Predictor, version: int, precision: str) -> None:
-    """Write into a graph what a program must know to use it."""
+    """Write the metadata that a program needs into a graph, in place."""
     preprocessing = {
         "size": predictor.size,
         "layout": "NHWC",
@@ -145,7 +145,7 @@ def _check_target(out: Path, model: Path) -> None:
 def _checked_graph(
     predictor: Predictor, compared: Predictor, samples: Samples, watch: Watch
 ) -> tuple[ModelProto, Parity, Parity | None]:
-    """The graph of a predictor on the CPU, once it has been seen to answer as the same one on any device does."""
+    """The graph of a predictor on the CPU, after checking that it answers like the predictor on its device."""
     try:
         graph = answer_graph(predictor)
         whole = run_pixels(open_session(graph.SerializeToString(), torch.get_num_threads()))

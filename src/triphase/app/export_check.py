@@ -1,4 +1,4 @@
-"""Whether an exported graph answers as the predictor does."""
+"""Check that an exported graph answers like the predictor."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _check(predictor: Predictor, run: Run, given: Tensor, latents: Callable[[Ten
 
 
 def _clear(probabilities: Tensor) -> Tensor:
-    """(n,) bool: whether the class that fits best leads by more than the tolerance allows to turn."""
+    """(n,) bool: whether the best class leads by more than the tolerance."""
     best = probabilities.topk(min(2, probabilities.shape[1])).values
     return best[:, 0] - best[:, 1:].sum(1) > 2 * TOLERANCE
 

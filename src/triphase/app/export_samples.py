@@ -1,4 +1,4 @@
-"""What an exported model is checked on: photos, or else what the model stores and generated images."""
+"""The samples that check an exported model: photos, or else stored samples and generated images."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Samples:
 
 
 def photo_samples(folder: Path, names: Sequence[str], size: int, *, skip_bad: bool, watch: Watch) -> Samples:
-    """The photos in a folder at any depth; those in folders of classes get their labels."""
+    """The photos in a folder at any depth; those in class folders get their labels."""
     if not folder.is_dir():
         raise BadData(f"There is no folder {folder}; --photos takes a folder of photos.")
     found = files_below(folder).images
@@ -71,7 +71,7 @@ def photo_samples(folder: Path, names: Sequence[str], size: int, *, skip_bad: bo
 
 
 def stored_samples(memory: Mapping[str, Any] | None, size: int) -> Samples:
-    """What the replay memory holds: pixels, or latents beside generated images."""
+    """The samples of the replay memory: pixels, or latents beside generated images."""
     columns = {} if memory is None else memory["columns"]
     rows = spread(len(columns.get("y", ())), min(MAX_SAMPLES, max(1, MAX_BYTES // (3 * size**2))))
     if "x" in columns and len(rows):

@@ -1,4 +1,4 @@
-"""What a model says about its held-out photos: accuracy with its interval, confusions, reliability."""
+"""Report on the held-out photos of a model: accuracy with its interval, confusions, reliability."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Z = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True)
 class Proportion:
-    """How many of n, with the 95 % interval of Wilson."""
+    """A proportion of n, with its 95 % Wilson interval."""
 
     right: int
     n: int
@@ -42,7 +42,7 @@ class Proportion:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The held-out photos of a version and what it says about them."""
+    """The held-out photos of a version, with its answers."""
 
     names: tuple[str, ...]
     ids: Tensor  # (n,)
@@ -52,7 +52,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, model: Model) -> HeldOut:
-        """Computed from what is stored of them."""
+        """The held-out photos and answers of a model, from its stored data."""
         ids, y, stored = model.exemplars()
         names = tuple(model.names)
         if len(ids) == 0:
@@ -81,7 +81,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Held-out photos of one class that are taken for another."""
+    """Held-out photos of one class that are classified as another."""
 
     name: str
     taken_for: str
@@ -98,7 +98,7 @@ def confusion_matrix(held_out: HeldOut) -> list[list[int]]:
 
 
 def confusions(held_out: HeldOut) -> list[Confusion]:
-    """Which classes are taken for which, the most frequent first, with the photos."""
+    """Pairs of confused classes, the most frequent first, with the photos."""
     y, answers, names = held_out.labels, held_out.answers, held_out.names
     pairs = torch.stack([y, answers], 1)[y != answers].unique(dim=0)
     found = [

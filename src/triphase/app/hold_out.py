@@ -1,7 +1,7 @@
-"""Which photos of a lesson are held out: they measure a model and are never trained on.
+"""Choose the held-out photos of a lesson: they evaluate the model and are never trained on.
 
-Whole occasions are held out, so that photos which were taken together are not on both sides; in a class of one
-occasion, whole groups of near-duplicates.
+Whole occasions are held out, so that photos taken together are not on both sides of the split. In a class of one
+occasion, whole groups of near-duplicates are held out.
 """
 
 from __future__ import annotations

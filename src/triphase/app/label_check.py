@@ -1,4 +1,4 @@
-"""Taught photos whose label is probably wrong: those that the others of their class do not vouch for.
+"""Find taught photos whose label is probably wrong.
 
 Each stored photo is scored by the closed form without it: a few of each class at a time are left out of the
 statistics, near-duplicates together. Held-out photos were never in them.
@@ -26,7 +26,7 @@ MIN_OTHERS = 2  # photos of a class that can vouch for another
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Stored photos, each as it is answered by the closed form without it."""
+    """Stored photos with leave-out answers: those of the closed form without the photo."""
 
     rows: Tensor  # (n,) of the index
     labels: Tensor  # (n,)
@@ -50,7 +50,7 @@ class Suspect:
 
 
 def leave_out(index: TaughtIndex, closed: ClosedForm | None, folds: int = FOLDS) -> LeftOut:
-    """Answers about stored photos whose class has enough others; none without closed form.
+    """Leave-out answers for stored photos whose class has enough others; none without a closed form.
 
     Probabilities have a temperature of their own, fitted on these answers.
     """
@@ -70,7 +70,7 @@ def leave_out(index: TaughtIndex, closed: ClosedForm | None, folds: int = FOLDS)
 
 
 def suspects(index: TaughtIndex, left_out: LeftOut, confirmed: Mapping[int, str] | None = None) -> list[Suspect]:
-    """Photos that look like another class than their own, the most probable mistakes first.
+    """Photos that look like a class other than their own, the most probable mistakes first.
 
     Ranked by how many times more probable the other class is. `confirmed` are ids and the class that a person has
     called right: they are listed again only if they have another class now.
@@ -91,7 +91,7 @@ def _vouched(counts: Tensor, labels: Tensor) -> Tensor:
 
 
 def _scores_without(index: TaughtIndex, closed: ClosedForm, parts: Sequence[Tensor]) -> Iterator[Tensor]:
-    """For each part the scores of its photos by the statistics without them."""
+    """For each part, the scores of its photos by the statistics without them."""
     if isinstance(closed, SLDA):
         yield from scores_without(closed, index.features, index.labels, parts)
         return

@@ -1,4 +1,4 @@
-"""What a closed form says of photos that it has just learned, as if it had not.
+"""Leave-out scores: how a closed form scores photos that it has learned, without counting them.
 
 Photos that are in the statistics look far more familiar than others of their class, so a few of each class at a
 time are left out of them.
@@ -59,7 +59,7 @@ def _features(model: Model, closed: ClosedForm, images: Images) -> Tensor:
 
 
 def _folds(closed: ClosedForm, f: Tensor, y: Tensor, scored: Tensor, n: int) -> Iterator[tuple[Tensor, ClosedForm]]:
-    """Parts of the rows that are to be scored, a share of each class in each, and the statistics without them."""
+    """Folds of the rows to score, each with a share of every class, and the statistics without them."""
     fold = torch.empty_like(y)
     for label in y.unique().tolist():
         fold[y == label] = torch.arange(int((y == label).sum())) % n

@@ -1,4 +1,4 @@
-"""What a lesson keeps in `work`, so that after a crash the same call goes on where it was."""
+"""Checkpoints of a lesson in `work`: after a crash, the same call continues where it was."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRAW_EVERY = 0.1  # seconds between two "step" events: what a person can see
 
 
 class LessonCheckpoint:
-    """The newest state of the model, and a mark that says to which lesson it belongs."""
+    """The newest state of the model, and a mark of the lesson that it belongs to."""
 
     def __init__(
         self, store: Store, content: bytes, model: Model, *, quick_version: bool = False, epochs: int = 0
@@ -50,7 +50,7 @@ class LessonCheckpoint:
         self._saved_at = time.perf_counter()
 
     def resume(self, notes: list[str], watch: Watch) -> bool:
-        """Take up what an interrupted lesson left, if it was this one; `notes` say what became of it."""
+        """Load the state of an interrupted lesson, if it was this one; `notes` get a sentence about it."""
         try:
             mark = self._store.directory.read_lesson()
             state = self._states.load() if mark is not None else None
@@ -78,7 +78,7 @@ class LessonCheckpoint:
 
     @property
     def epochs(self) -> int:
-        """For how long is learned; of what is continued, as it was begun."""
+        """The number of epochs; a resumed lesson keeps the one that it began with."""
         return self._mark.epochs
 
     @staticmethod
@@ -93,7 +93,7 @@ class LessonCheckpoint:
 
     @staticmethod
     def recorded_threads(path: Path) -> int | None:
-        """How many threads an interrupted lesson of a model directory runs with."""
+        """The number of threads of an interrupted lesson in a model directory."""
         try:
             mark = Store(path).directory.read_lesson()
         except (CorruptState, Mismatch):  # it will start again
@@ -102,7 +102,7 @@ class LessonCheckpoint:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Inside, states are saved in the background; nothing is being written when it ends."""
+        """Save states in the background within this block; nothing is being written when it ends."""
         self._saved_at = time.perf_counter()
         try:
             yield
@@ -125,23 +125,23 @@ class LessonCheckpoint:
         return tick
 
     def save_if_due(self) -> None:
-        """Save in the background what changed, if the last time is a second ago."""
+        """Save changes in the background, if the last save was a second ago."""
         if time.perf_counter() - self._saved_at >= SAVE_EVERY:
             self._states.save(self._model.state_dict(), wait=False)
             self._saved_at = time.perf_counter()
 
     def continue_from(self, parent: int) -> None:
-        """The lesson goes on from the quick version that it has published itself."""
+        """Continue from the quick version that this lesson has published."""
         self.quick_version = True
         self._mark = self._mark.model_copy(update={"parent": parent})
         self._store.directory.write_lesson(self._mark)
 
     def close(self) -> None:
-        """Wait for a save under way, and raise what went wrong with it."""
+        """Wait for a save in progress and raise its error, if any."""
         self._states.close()
 
     def _obstacle(self, mark: LessonMark) -> str | None:
-        """Why what is saved cannot be continued."""
+        """Why the saved state cannot be continued."""
         if (mark.lesson, mark.parent) != (self._mark.lesson, self._mark.parent):
             return "The photos or the model changed since a lesson was interrupted: it was started again."
         if mark.device != self._mark.device:

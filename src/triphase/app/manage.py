@@ -1,4 +1,4 @@
-"""What else is done with a model in use: test it, rename a class, forget one, take photos back."""
+"""Manage a model: evaluate it, rename or forget a class, remove photos."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from triphase.printable import printable
 
 @dataclass(frozen=True)
 class ModelEvaluation:
-    """How a model does on photos that nobody taught it, or on any others."""
+    """Accuracy of a model on photos in class folders."""
 
     accuracy: float  # arg max, whether or not the answer would have been "unknown"
     per_class: dict[str, float]
@@ -43,7 +43,7 @@ class ModelEvaluation:
 
 @dataclass(frozen=True)
 class ClassCount:
-    """How much of a class a model was taught, and how much of that it keeps."""
+    """How many photos of a class were taught, and how many of them are stored."""
 
     name: str
     taught: int
@@ -52,7 +52,7 @@ class ClassCount:
 
 
 def open_store(path: Path) -> Store:
-    """The directory of a model that is there; a mistyped path leaves nothing behind."""
+    """The store of an existing model; a mistyped path leaves nothing behind."""
     store = Store(path)
     store.version()
     return store
@@ -60,7 +60,7 @@ def open_store(path: Path) -> Store:
 
 @contextmanager
 def changing(path: Path, device: str | torch.device | None = None) -> Iterator[tuple[Store, Model, Version]]:
-    """The model in use, to be changed by one writer; one that has learned half a lesson must finish it first."""
+    """Open the model in use for one writer; a lesson that was learned in part must be finished first."""
     store = open_store(path)
     with store.lock():
         state, version = store.load()
@@ -127,7 +127,7 @@ def rename(path: Path, old: str, new: str) -> Version:
 
 
 def forget(path: Path, name: str, *, everywhere: bool = False, device: str | torch.device | None = None) -> Version:
-    """Take a class out of the version in use, or with `everywhere` out of every version and the history."""
+    """Remove a class from the version in use, or with `everywhere` from every version and the history."""
     name = normalized(name)
     with changing(path, device) as (store, model, version):
         if name not in model.names:
@@ -153,7 +153,7 @@ def unteach(
     watch: Watch = lambda event: None,
     device: str | torch.device | None = None,
 ) -> tuple[Version, int]:
-    """Take photos, by content, out of memory, exemplars and statistics; how many of them were there.
+    """Remove photos, by content, from memory, exemplars and statistics; return how many were found.
 
     They are files, or folders in which they lie at any depth.
     """
@@ -172,7 +172,7 @@ def unteach(
 
 
 def info_without_accuracy(info: dict[str, Any], model: Model) -> dict[str, Any]:
-    """What a version says about itself once something is taken out; the accuracy was measured with it."""
+    """The description of a version after a removal, without the accuracy, which included what was removed."""
     return info | model.describe() | {"accuracy": None}
 
 

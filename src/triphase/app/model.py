@@ -70,7 +70,7 @@ class Model:
     # --- scores -------------------------------------------------------------------------------------------------
 
     def exemplars(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids and classes of the photos that are kept to measure with, and what is stored of them."""
+        """Ids and classes of the held-out photos, and what is stored of them."""
         if self.memory is None or len(self.memory) == 0:
             return NO_IDS, NO_IDS, torch.empty(0)
         slots = self.memory.slots(HELD_OUT)
@@ -88,7 +88,7 @@ class Model:
         return encode(self.network, len(stored), stored.__getitem__, context=self.context)[:, 0]
 
     def closed_form_features(self, z: Tensor) -> Tensor:
-        """(n, D): what the closed form reads, of packed latents."""
+        """(n, D): features of packed latents for the closed form."""
         closed = self.learner.closed_form
         assert closed is not None
         return features(closed.feature_model, z.float().unsqueeze(1), self.context)[:, 0]
@@ -102,7 +102,7 @@ class Model:
         return ensemble.weighted(parts), ood
 
     def member_scores(self, z: Tensor, f: Tensor | None = None) -> tuple[Ensemble, list[Tensor], Tensor]:
-        """The learner as it answers, the scores of each of its members, and the out-of-distribution scores."""
+        """The learner in inference form, the scores of each member, and the out-of-distribution scores."""
         ensemble, chunks, ood = self.inference(), [], []
         for rows in torch.arange(len(z)).split(BATCH):
             features = None if f is None else f[rows].to(ensemble.device)
@@ -113,7 +113,7 @@ class Model:
         return ensemble, [torch.cat(column) for column in zip(*chunks, strict=True)], torch.cat(ood)
 
     def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
-        """The learner as it answers, its frozen blocks in their fastest form; `also` is counted in for once."""
+        """The learner in inference form, frozen blocks in their fastest form; `also` is counted in only here."""
         ensemble = self.learner.inference(also)
         with torch.inference_mode():
             z = self.llf(torch.zeros(2, 3, self.size, self.size, device=self.network.device))
@@ -173,7 +173,7 @@ class Model:
         }
 
     def counts(self) -> list[dict[str, int]]:
-        """For each class how many photos were taught, are stored to learn from again, and to measure with."""
+        """For each class, the number of photos that were taught, are stored for replay, and are held out."""
         taught = Counter([*self.taught.values(), *self.pending.values()])
         stored = Counter(self.memory["y"].tolist() if self.memory is not None else [])
         exemplars = Counter(self.exemplars()[1].tolist())
@@ -263,7 +263,7 @@ class Model:
             raise ValueError(f"{len(f)} features of {len(exemplars)} exemplars")
 
     def _make_memory(self) -> Memory | None:
-        """Room for as many samples as were asked for, or as fit into the bytes."""
+        """A memory of the requested number of samples or bytes."""
         if self.options.replay == "none":
             return None
         store: Literal["raw", "latent"] = "latent" if self.options.replay == "latent" else "raw"

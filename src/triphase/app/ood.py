@@ -1,4 +1,4 @@
-"""Out-of-distribution scores: how far an image resembles what was taught, and from where on it is "unknown".
+"""Out-of-distribution scores, and the thresholds below which an image is "unknown".
 
 A score is high for images of classes that were taught and low for everything else.
 """
@@ -47,7 +47,7 @@ def threshold(scores_known: Tensor, accept: float = 0.95) -> float:
 
 @dataclass(frozen=True)
 class Moments:
-    """What may be kept of scores where no sample may: for each class their number, mean and central moments."""
+    """Number, mean and central moments of the scores of each class: kept where no sample may be stored."""
 
     n: Tensor  # (c,)
     mean: Tensor  # (c,)
@@ -81,7 +81,7 @@ def merge(a: Moments, b: Moments) -> Moments:
 
 
 def without(of: Moments, y: Tensor) -> Moments:
-    """Without some images of classes y: what they scored is not known, so the rest keeps its mean and shape.
+    """The moments without some images of classes y; their scores are unknown, so mean and shape stay the same.
 
     >>> without(moments(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]), 2), torch.tensor([0])).n.tolist()
     [1.0, 1.0]
@@ -93,12 +93,12 @@ def without(of: Moments, y: Tensor) -> Moments:
 
 
 def drop_class(of: Moments, label: int) -> Moments:
-    """Without a class; the labels after it move down by one."""
+    """The moments without a class; later labels move down by one."""
     return Moments(*(torch.cat([part[:label], part[label + 1 :]]) for part in _parts(of)))
 
 
 def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
-    """As `threshold` where only moments were kept, every class counting alike.
+    """Like `threshold`, from moments; every class has the same weight.
 
     Scores have a long tail on one side, so the skewness matters: the quantile is that of a shifted Gamma
     distribution with the same three moments (Wilson and Hilferty, 1931), moved out for the number of scores.

@@ -1,4 +1,4 @@
-"""How a model is made: what people may choose, and what they may write for it."""
+"""The options of a new model, and how they are written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEARNERS: dict[str, TeachableLearner] = {
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How a model is made; fixed from its first lesson on."""
+    """The options of a model; fixed from its first lesson on."""
 
     backbone: str = "efficientnet_lite0"
     image_size: int | None = None  # None: what suits the backbone and the first photos

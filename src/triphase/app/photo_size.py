@@ -1,4 +1,4 @@
-"""The size that a new model scales photos to: that of its network, or less where the photos are small.
+"""The image size of a new model: that of its network, or less if the photos are small.
 
 Enlarging a small picture adds nothing but work: 32 pixels need no 224.
 """

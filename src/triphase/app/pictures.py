@@ -1,4 +1,4 @@
-"""Pictures as programs have them (paths, PIL images, arrays) as images of one size."""
+"""Convert what programs pass in (paths, PIL images, arrays) to images of one size."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def as_images(X: Pictures, size: int) -> Images:
 
 
 def _refuse_single(X: object) -> None:
-    """Refuse one picture in place of several: whether it is one must not be guessed."""
+    """Refuse a single picture where a list is expected."""
     single = None
     if X is None:
         raise InvalidValue("There are no images, got None; give a list of paths, PIL images or uint8 arrays.")

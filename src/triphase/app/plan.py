@@ -108,7 +108,7 @@ def plan_lesson(
     if photos.nested and not set(counts) & set(model.names):
         doubtful.append(photos.nested)
     if doubtful and not settings.force:
-        raise Mismatch(f"{' '.join(doubtful)} To teach the folder as it is, use --force.")
+        raise Mismatch(f"{' '.join(doubtful)} If that is meant, teach with --force.")
     n_known_already, n_corrected = sum(photos.known_already.values()), int(photos.corrected.sum())
     taken = {*taught, *photos.ids.tolist()}
     unlabelled, said = _unlabelled(folder, model, settings, bool(counts), taken, watch)

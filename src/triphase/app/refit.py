@@ -1,4 +1,4 @@
-"""The model that answers: fitted to everything there is, the held-out photos included.
+"""The model that answers: its class statistics include the held-out photos.
 
 Held-out photos measure a model that has never seen them. Once it is measured and judged, there is no reason to
 answer without them: the model that is published counts them in its class statistics, too, and can only know more
@@ -16,7 +16,7 @@ from triphase.models.inference import Ensemble
 
 
 def answering(model: Model) -> Ensemble:
-    """The learner as it answers whoever asks; `Model.inference` is what the exemplars measure."""
+    """The learner in inference form with held-out photos counted; exemplars evaluate `Model.inference` instead."""
     ids, y, stored = model.exemplars()
     f = exemplar_features(model, ids, model.latents_of(stored))
     if f.numel() == 0:

@@ -1,6 +1,6 @@
-"""Unlearn a class or single photos, or learn single photos as another class.
+"""Remove a class or single photos from a model, or move photos to another class.
 
-What csf learned from them cannot be taken out of its weights.
+What csf learned from them cannot be removed from its weights.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ RESCALE_SAMPLES = 64  # stored samples that scales of scores are fitted on
 
 
 def forget(model: Model, name: str) -> None:
-    """Take a class out of everything that is stored by class."""
+    """Remove a class from everything that is stored per class."""
     _drop_class(model, name)
     _rescale(model)
     calibrate(model)
 
 
 def unteach(model: Model, images: Images) -> int:
-    """Take single images (by id) out of memory, exemplars and statistics; how many were known.
+    """Remove single images (by id) from memory, exemplars and statistics; return how many were known.
 
     A class of which nothing is left that it was learned from is forgotten.
     """
@@ -96,7 +96,7 @@ def _stored_latents(model: Model, ids: Tensor) -> Tensor:
 
 
 def _clear_up(model: Model, labels: Tensor) -> None:
-    """Forget those of the classes that photos were taken from of which nothing is left, and calibrate anew."""
+    """Forget classes that have no photo left, and calibrate again."""
     if model.covariance_reestimated:  # these photos are in the counts, but perhaps not in the covariance
         _reestimate_covariance(model)
     left = {label for id_, label in model.taught.items() if id_ not in model.held_out}
@@ -126,7 +126,7 @@ def _drop_class(model: Model, name: str) -> None:
 
 
 def _reestimate_covariance(model: Model) -> None:
-    """One covariance serves all classes: estimate it anew from what is stored of those that stay."""
+    """Estimate the covariance that all classes share again, from stored samples of the remaining classes."""
     closed, memory = model.learner.closed_form, model.memory
     assert closed is not None
     slots = memory.slots(TRAIN) if memory is not None else torch.empty(0, dtype=torch.long)
@@ -143,7 +143,7 @@ def _reestimate_covariance(model: Model) -> None:
 
 
 def _rescale(model: Model) -> None:
-    """Fit the scales of the members' scores anew: without a class they are spread differently."""
+    """Fit the scales of the members' scores again: without a class they have another spread."""
     slots = model.memory.slots(TRAIN) if model.memory is not None else torch.empty(0, dtype=torch.long)
     if len(slots):
         sample = model.latents_of(model.stored(slots[evenly_spaced(len(slots), RESCALE_SAMPLES)]))

@@ -1,4 +1,4 @@
-"""What a person looks at between lessons: taught photos, doubtful labels, and whether enough was taught.
+"""Review a model between lessons: taught photos, doubtful labels, and whether enough was taught.
 
 `Review` belongs to one version. Open it once, keep it while that version is in use, and share it between threads.
 """
@@ -20,7 +20,7 @@ from triphase.app.taught_index import TaughtIndex
 
 
 class Review:
-    """The taught photos of one version and what the model says about them.
+    """The taught photos of one version, with the model's answers.
 
     Opening takes about a millisecond for each stored photo that `before` does not know; whatever takes longer is
     computed when it is first asked for.
@@ -59,7 +59,7 @@ class Review:
         return class_reports(self.index, self._counts, self.held_out, self.left_out(), self.left_out_half())
 
     def left_out(self) -> LeftOut:
-        """Each stored photo as the closed form without it answers."""
+        """Leave-out answers for each stored photo."""
         with self._lock:
             return self._left_out
 

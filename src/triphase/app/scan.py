@@ -1,4 +1,4 @@
-"""A folder of photos, by content: which are new, known already, corrected or broken."""
+"""Scan a folder of photos by content: which are new, known, corrected or broken."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def find_taught(
 
 
 def _list(root: Path) -> tuple[list[_File], list[str], str]:
-    """All images in the class folders with their class, and what is odd about the folders."""
+    """All images in the class folders with their class, and remarks about the folders."""
     files: list[_File] = []
     remarks: list[str] = []
     folders = class_folders(root)
@@ -210,7 +210,7 @@ def _class_of(folder: Path) -> str:
 def _in_chunks(
     work: Callable[[Item], Result], items: Sequence[Item], event: str, watch: Watch
 ) -> Iterator[list[Result]]:
-    """What `work` makes of the items in threads, a chunk at a time; each chunk is an event."""
+    """Apply `work` to the items in threads, a chunk at a time; each chunk is an event."""
     for start in range(0, len(items), CHUNK):
         results = in_threads(work, items[start : start + CHUNK])
         watch({"event": event, "done": start + len(results), "total": len(items)})

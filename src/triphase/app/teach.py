@@ -35,9 +35,9 @@ def teach(
     watch: Watch = lambda event: None,
     context: Context | None = None,
 ) -> Outcome:
-    """Learn what is new in a folder of photos and publish it, unless the classes known before suffer too much.
+    """Learn what is new in a folder of photos and publish it, unless too much is forgotten.
 
-    `options` are those that were asked for; they make a new model, and must agree with one that is there.
+    `options` apply to a new model; those of an existing model must agree with them.
     """
     started, settings, context = (
         time.perf_counter(),
@@ -83,7 +83,7 @@ def dry_run(
     watch: Watch = lambda event: None,
     context: Context | None = None,
 ) -> Plan:
-    """What `teach` would learn with these arguments; what it would refuse is refused, and nothing is written."""
+    """What `teach` would learn with these arguments; it refuses what `teach` would refuse, and writes nothing."""
     store = Store(path)
     store.directory.check_location()
     context = context or Context(engine="auto")
@@ -96,7 +96,7 @@ def dry_run(
 
 
 def _unlearn_corrected(plan: Plan, watch: Watch) -> list[str]:
-    """Unlearn photos that lie in another class than before; a sentence for each class that is gone with them."""
+    """Unlearn photos that have moved to another class; return a sentence for each class that is gone with them."""
     if plan.n_corrected == 0:
         return []
     model, names = plan.model, list(plan.model.names)

@@ -1,4 +1,4 @@
-"""Small pictures of taught photos, for a page to show: one file beside the versions, bounded in bytes.
+"""Thumbnails of taught photos: one file beside the versions, bounded in bytes.
 
 Only a server adds to it. Whatever takes photos or classes out of a model takes their thumbnails out first. A model
 works without the file, and nothing else is lost with it.
@@ -118,7 +118,7 @@ def _taught(store: Store, number: int) -> dict[int, int]:
 
 
 def _surplus(pictures: dict[int, memoryview], classes: Mapping[int, int], max_bytes: int) -> list[int]:
-    """Which have to go, so that the others have room."""
+    """The thumbnails to remove, so that the others fit."""
     gone: list[int] = []
     size = sum(ENTRY + len(picture) for picture in pictures.values())
     waiting: dict[int, list[int]] = {}

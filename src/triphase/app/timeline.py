@@ -1,4 +1,4 @@
-"""What happened to a model, with the accuracy of every version that is kept."""
+"""The history of a model, with the accuracy of every version that is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Photos in `_unlabelled/`: what a lesson does with them, and what it says about them."""
+"""Photos in `_unlabelled/`: add them to a lesson, and report on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Unlabelled = Literal["ignore", "pseudo"]
 def with_unlabelled(model: Model, lesson: Lesson, photos: UnlabelledPhotos) -> Lesson:
     """The lesson with unlabelled photos that TPC may learn from.
 
-    What looks like a held-out photo is left out: such a photo would be trained on where it is to measure.
+    Photos that look like a held-out photo are left out, because held-out photos are never trained on.
     """
     if len(photos.images) == 0:
         return lesson

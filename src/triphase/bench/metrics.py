@@ -18,7 +18,7 @@ def class_accuracy(predicted: Tensor, y: Tensor, n_classes: int) -> Tensor:
 
 
 def confusion(predicted: Tensor, y: Tensor, n_classes: int) -> Tensor:
-    """(n_classes, n_classes): images of the row's class that were taken for the column's."""
+    """(n_classes, n_classes): images of the row's class that were classified as the column's."""
     return torch.bincount(y * n_classes + predicted, minlength=n_classes**2).view(n_classes, n_classes)
 
 

@@ -79,11 +79,11 @@ def _options(
         bool, typer.Option("--version", help="Show the version of triphase.", callback=_version)
     ] = False,
 ) -> None:
-    """What can be said before a command."""
+    """Options before the command."""
 
 
 def main() -> None:
-    """Run a command; what a person can mend is said in a sentence, with exit status 1."""
+    """Run a command; an error that the user can fix is printed as one sentence, with exit status 1."""
     _keep_freed_memory()
     warnings.simplefilter("ignore")
     if prints():
@@ -119,7 +119,7 @@ def _fail(sentence: str) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep what a training step frees for the next one, which spares the page faults."""
+    """Let glibc keep freed memory for the next training step, which avoids page faults."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
         libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the most that glibc allows

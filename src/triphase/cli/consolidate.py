@@ -1,4 +1,4 @@
-"""triphase consolidate: train a model anew on what it stores, when nobody waits."""
+"""triphase consolidate: train a model again on everything it has stored."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def consolidate_shown(
 
 
 def print_consolidation(outcome: Consolidation) -> None:
-    """Say what it brought."""
+    """Print the result."""
     for note in outcome.notes:
         say(note)
     say(
@@ -72,7 +72,7 @@ def print_consolidation(outcome: Consolidation) -> None:
 
 
 def restore_threads(model: Path) -> None:
-    """An interrupted lesson goes on with the threads that it began with, or it would end with another model."""
+    """Continue an interrupted lesson with its number of threads: another number would give another model."""
     threads = LessonCheckpoint.recorded_threads(model)
     if threads is not None:
         torch.set_num_threads(threads)

@@ -60,14 +60,14 @@ def demo(
 
 
 def _show_lessons(folder: Path, seed: int, device: torch.device) -> None:
-    """Each command as a person would type it, and what came of it."""
+    """Print each command of the demo and its result."""
     for scene in play(folder, seed, device=device):
         say(f"  $ {scene.command}")
         say(f"    {scene.result}")
 
 
 def _empty(folder: Path) -> Path:
-    """A folder in which nothing is left of a demonstration before."""
+    """The folder, without the files of an earlier demo."""
     shutil.rmtree(folder, ignore_errors=True)
     files.make_directory(folder)
     return folder

@@ -19,7 +19,7 @@ Device = Annotated[
 
 
 def open_device(name: str | None) -> torch.device:
-    """The device of that name; what "auto" has found is said, unless nobody asked and it is the CPU."""
+    """The device of that name; prints what "auto" has chosen, unless it is the CPU by default."""
     device = choose(name or "auto")
     if name == "auto" or (name is None and device.type != "cpu"):
         print(f"Computing on {record_name(device)}.", file=sys.stderr)

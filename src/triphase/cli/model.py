@@ -196,7 +196,7 @@ def _answer(as_json: bool, model: Path, version: Version, sentence: str, **more:
 
 
 def _bytes(folder: Path) -> int:
-    """What lies in a folder, in which a writer may be at work."""
+    """The bytes in a folder, which another process may be changing."""
     size = 0
     for place, _, names in os.walk(folder):  # not rglob, which fails when a folder vanishes
         for name in names:

@@ -1,4 +1,4 @@
-"""triphase predict: say what is in photos."""
+"""triphase predict: classify photos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""triphase serve: a page to teach and ask a model, and an interface for programs."""
+"""triphase serve: a page to teach and use a model, and an HTTP interface for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers from the version in use: swapped when another one is published, never waited for."""
+"""Answers from the version in use; a new version is swapped in without waiting."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Answering:
     async def answer(
         self, uploads: Sequence[Upload], top: int = 1, *, features: bool = False
     ) -> tuple[int, list[Said]]:
-        """The version that answers, and what it says about each photo."""
+        """The version that answers, and its answer for each photo."""
         loaded = await self.current()
         loop, n = asyncio.get_running_loop(), loaded.predictor.chunk
         work = [
@@ -118,7 +118,7 @@ class Answering:
             return str(error)
 
     async def _refresh_quietly(self) -> None:
-        """A version that cannot be read changes nothing: the one before goes on answering."""
+        """Refresh; if the new version cannot be read, the previous one continues to answer."""
         try:
             await self.refresh()
         except TriphaseError:

@@ -1,4 +1,4 @@
-"""The application: routes, the page, and what guards them."""
+"""The application: routes, the page and their security."""
 
 from __future__ import annotations
 

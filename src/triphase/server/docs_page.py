@@ -22,13 +22,13 @@ td, th { padding: 0.2rem 0.75rem 0.2rem 0; text-align: left; vertical-align: top
 
 @router.get("/api/v1/docs")
 async def docs(request: Request) -> HTMLResponse:
-    """The interface, for people."""
+    """The documentation of the API as HTML."""
     return HTMLResponse(render(request.app.openapi()))
 
 
 @router.get("/api/v1/docs.css")
 async def style() -> Response:
-    """What it looks like."""
+    """The style sheet."""
     return Response(STYLE, media_type="text/css")
 
 

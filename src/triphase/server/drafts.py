@@ -32,7 +32,7 @@ class Added(NamedTuple):
 
 
 class Drafts:
-    """The drafts of one model; the folder of a draft is all there is to know about it."""
+    """The drafts of one model; all state of a draft is in its folder."""
 
     def __init__(self, root: Path, limits: Limits) -> None:
         self.root, self.limits = root, limits
@@ -108,7 +108,7 @@ class Drafts:
             os.rename(self.folder(draft), place)
 
     def give_back(self, draft: str, place: Path) -> None:
-        """Move what was taken into the draft again, beside what was uploaded meanwhile."""
+        """Move taken photos back into the draft, beside those uploaded meanwhile."""
         with self._lock:
             for file in _photos(place):
                 if self._find(draft, file.name[:16]) is None:

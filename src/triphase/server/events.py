@@ -1,4 +1,4 @@
-"""The events of a lesson: kept on disk, and sent to whoever watches, from where they left off."""
+"""The events of a lesson: stored on disk and sent to clients, each from where it left off."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class EventLog:
 
 
 class Watchers:
-    """Those who follow lessons at once; they are bounded, since answers need room beside them."""
+    """The clients that follow lessons; their number is limited, so that answers have room."""
 
     def __init__(self, most: int) -> None:
         self._most, self._now = most, 0
@@ -80,7 +80,7 @@ class Watchers:
 
 
 class _Watched(StreamingResponse):
-    """Events, and what is to be done when nobody reads them any more."""
+    """A response of events, with a clean-up when the client leaves."""
 
     def __init__(self, events: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
         super().__init__(events, media_type=MEDIA_TYPE)

@@ -1,4 +1,4 @@
-"""What bodies and answers about the inbox consist of."""
+"""Schemas of requests and responses about the inbox."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _consolidate(request: dict[str, Any], context: Context, report: Callable[[Ev
 
 
 def patiently(work: Callable[[], Result], seconds: float) -> Result:
-    """Do work on a model, as soon as nobody else is at work in it or so many seconds have passed."""
+    """Do work on a model as soon as its lock is free, or fail after so many seconds."""
     end = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What bodies and answers about lessons consist of."""
+"""Schemas of requests and responses about lessons."""
 
 from __future__ import annotations
 

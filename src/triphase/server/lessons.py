@@ -60,7 +60,7 @@ class Lessons:
                 self.records.remove_photos(record)
 
     def check_idle(self) -> None:
-        """Refuse what cannot be done while a lesson runs."""
+        """Refuse a change while a lesson runs."""
         if self.running is not None:
             raise Busy(f"Lesson {self.running} of {self.model.name} is running: wait until it is done, or stop it.")
 
@@ -121,7 +121,7 @@ class Lessons:
         return self.records.get(number).lesson
 
     async def resume(self, number: int, force: bool | None) -> Lesson:
-        """Go on with a lesson that was stopped, refused or failed."""
+        """Continue a lesson that was stopped, refused or failed."""
         record = self.records.get(number).model_copy(deep=True)  # which takes its place once it is written
         self.check_idle()
         if record.lesson.state == "done":
@@ -252,7 +252,7 @@ class Lessons:
         self.records.log(record.lesson.id).append("state", record.lesson.model_dump())
 
     async def _swap(self) -> None:
-        """Answer from the version that came into use; if it cannot be read, the one before goes on answering."""
+        """Answer from the new version; if it cannot be read, the previous one continues to answer."""
         with suppress(TriphaseError):
             await self._published()
 

@@ -1,4 +1,4 @@
-"""Who a class is, whatever it is called: each version says it of its own classes, so no history is needed."""
+"""Identities of classes, which stay the same when a class is renamed; each version records those of its classes."""
 
 from __future__ import annotations
 

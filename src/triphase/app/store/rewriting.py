@@ -1,4 +1,4 @@
-"""Changing all versions of a model and its history at once, so that something is gone everywhere."""
+"""Rewrite all versions of a model and its history, so that something is removed everywhere."""
 
 from __future__ import annotations
 

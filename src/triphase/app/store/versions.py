@@ -106,7 +106,7 @@ class Store:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one writer, and clear away what a writer that died has left; readers never wait.
+        """Hold the writer lock, and remove what a crashed writer has left; readers never wait.
 
         Everything that writes takes the lock by itself; inside this block it is held from one call to the next.
         """
@@ -164,7 +164,7 @@ class Store:
         return version
 
     def undo_hint(self) -> str:
-        """What to tell somebody who wants to be rid of the version in use."""
+        """Advice for somebody who does not want the version in use."""
         if self.version().parent is None:
             return f"start again: delete {self.path}"
         return f"take it back with: triphase undo {self.path}"

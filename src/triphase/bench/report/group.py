@@ -1,4 +1,4 @@
-"""GroupedRuns finished runs into what may be averaged: one benchmark, one learner, one setting."""
+"""Groups finished runs that may be averaged: one benchmark, one learner, one setting."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def group_runs(paths: Sequence[Path]) -> GroupedRuns:
 
 
 def on_common_orders(groups: list[Group]) -> GroupedRuns:
-    """GroupedRuns with the class orders and seeds that all of them have; as they are if they share none."""
+    """The groups, limited to the class orders and seeds that all of them have; unchanged if they share none."""
     found = [{run.order_and_seed for run in group.runs} for group in groups]
     common = set.intersection(*found) if found else set()
     if not common:

@@ -1,4 +1,4 @@
-"""The data folder: what it holds of every dataset."""
+"""The data folder: how much of each dataset it contains."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ PUBLISHED = ((DIGITS, check_digits), (CIFAR100, check_cifar100), (CORE50, check_
 
 
 def check_datasets(data: Path, progress: Progress = lambda n: None) -> list[Integrity]:
-    """What there is of each dataset; folders of the published ones are not taken for a person's own photos."""
+    """The state of each dataset; folders of published datasets do not count as own photos."""
     found: list[Integrity] = []
     for info, check in PUBLISHED:
         try:
@@ -37,7 +37,7 @@ def check_datasets(data: Path, progress: Progress = lambda n: None) -> list[Inte
 
 
 def check_readable(data: Path) -> None:
-    """Refuse a data folder that nobody can look into."""
+    """Refuse a data folder that cannot be listed."""
     try:
         os.scandir(data).close()
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Whether a dataset is complete: how much of it is there beside how much there should be."""
+"""Whether a dataset is complete: how much was found, and how much is expected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Progress = Callable[[int], None]  # called now and then with the number of files
 
 
 class DatasetInfo(NamedTuple):
-    """What a person must know to get a dataset or a file of weights."""
+    """Where to get a dataset or a file of weights, and its layout."""
 
     name: str
     title: str
@@ -22,7 +22,7 @@ class DatasetInfo(NamedTuple):
 
 
 class Count(NamedTuple):
-    """So many were found of so many; None if there is no right number."""
+    """The number found and the number expected, or None."""
 
     what: str
     found: int
