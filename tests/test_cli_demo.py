@@ -45,3 +45,9 @@ def test_demo_prints_a_table_and_where_the_page_is(triphase: Call) -> None:
     (joint,) = (line for line in answer.out.splitlines() if "Joint training" in line)
     assert "–" in joint, "one accuracy is no average over experiences"
     assert "tpc        experience 5/5  accuracy" in answer.err
+
+
+def test_demo_without_the_device_writes_nothing(triphase: Call, tmp_path: Path) -> None:
+    answer = triphase("demo", "--device", "cuda:9", "--json")
+    assert answer.status == 1 and "There is no device cuda:9" in answer.document()["error"]
+    assert list(tmp_path.iterdir()) == []

@@ -82,7 +82,8 @@ def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     monkeypatch.setattr(node, "CHILD", child)
     monkeypatch.setattr(node, "scratch_folder", lambda: tmp_path / "scratch")
     monkeypatch.setattr(node, "PATIENCE", 0.0)
-    monkeypatch.setattr(ray_tasks, "_connect", lambda address: (fake, "127.0.0.1:1"))
+    monkeypatch.setattr(ray_tasks, "_find", lambda address: (address, "127.0.0.1:1"))
+    monkeypatch.setattr(ray_tasks, "_connect", lambda address, place: fake)
     monkeypatch.setattr(scheduler, "POLL", 0.01)
     return fake
 
@@ -176,6 +177,7 @@ def test_a_node_without_triphase_and_a_cluster_without_room_are_named(ray: FakeR
     ],
     ids=["on", "gpus", "workers", "address"],
 )
-def test_a_place_that_cannot_be_is_refused(words: list[str], part: str, triphase: Call) -> None:
+def test_a_place_that_cannot_be_is_refused(words: list[str], part: str, triphase: Call, tmp_path: Path) -> None:
     answer = triphase("bench", "sweep", "digits-5", "--learners", "slda", "--orders", "0", *words)
     assert answer.status == 1 and answer.err.startswith("error: ") and part in answer.err
+    assert not list(tmp_path.rglob("*")), "nothing may be written"

@@ -10,7 +10,7 @@ from triphase import state as files
 from triphase.bench.benchmarks import find
 from triphase.bench.run.benchmark_stream import make_stream
 from triphase.bench.run.options import RunOptions
-from triphase.bench.sweep.checks import check_data, check_options, check_stream
+from triphase.bench.sweep.checks import check_data, check_options, check_stream, fixed_options, record_options
 from triphase.bench.sweep.grid import Sweep
 from triphase.errors import Mismatch
 
@@ -37,9 +37,9 @@ def test_a_run_over_other_data_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_held_to_one_set_of_conditions(tmp_path: Path) -> None:
-    check_options(tmp_path, RunOptions(epochs_scale=0.5), {})
-    check_options(tmp_path, RunOptions(epochs_scale=0.5, order=2, lr=0.3), {})
+    record_options(tmp_path, fixed_options(RunOptions(epochs_scale=0.5), {}))
+    check_options(tmp_path, fixed_options(RunOptions(epochs_scale=0.5, order=2, lr=0.3), {}))
     with pytest.raises(Mismatch, match=r"holds runs with epochs_scale 0\.5 \(now 0\.1\); give another --out"):
-        check_options(tmp_path, RunOptions(epochs_scale=0.1), {})
+        check_options(tmp_path, fixed_options(RunOptions(epochs_scale=0.1), {}))
     with pytest.raises(Mismatch, match=r"t not given \(now 0\.3\)"):
-        check_options(tmp_path, RunOptions(epochs_scale=0.5), {"t": 0.3})
+        check_options(tmp_path, fixed_options(RunOptions(epochs_scale=0.5), {"t": 0.3}))

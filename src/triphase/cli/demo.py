@@ -34,8 +34,8 @@ def demo(
     from triphase.bench.report.demo_page import rows, write_page  # matplotlib is slow to import
 
     reports: dict[str, Report] = {}
-    files.make_directory(out)  # before the training, not after it
     where = open_device(device)
+    files.make_directory(out)  # before the training, not after it
     for learner, setup in demo_runs(RunOptions(seed=seed, epochs_scale=epochs_scale), where):
         with live(RunView(f"{learner:<9}", quiet=as_json)) as view:
             reports[learner] = setup.run(watch=view.watch)

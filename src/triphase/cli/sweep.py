@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +16,7 @@ from triphase.bench.learners import LEARNER_SPECS
 from triphase.bench.ranges import parse_ranges
 from triphase.bench.run.options import RunOptions
 from triphase.bench.sweep.ablation import Ablation, Rows, replay_rates
-from triphase.bench.sweep.backend import BackEnd
-from triphase.bench.sweep.checks import check_data, check_options
+from triphase.bench.sweep.checks import check_data, check_options, fixed_options, record_options
 from triphase.bench.sweep.grid import Search, Sweep, parse_rates
 from triphase.bench.sweep.jobs import Schedule
 from triphase.bench.sweep.scheduler import Progress, execute
@@ -68,10 +68,8 @@ def sweep(
     if dry_run:
         _list(schedule, as_json)
         return
-    check_options(out, options, dict(own))
-    check_data(schedule, data)
-    back_end = place.back_end(out, data)
-    progress = _execute(schedule, out / "sweep.json", back_end, quiet=as_json)
+    fixed = fixed_options(options, dict(own))
+    progress = _execute(schedule, out / "sweep.json", fixed, place, data, quiet=as_json)
     summary = schedule.summary(progress.results, progress.failed)
     if as_json:
         _print_json(summary, progress, out)
@@ -114,10 +112,8 @@ def ablate(
     if dry_run:
         _list(schedule, as_json)
         return
-    check_options(out, options, base.own)
-    check_data(schedule, data)
-    back_end = place.back_end(out, data)
-    progress = _execute(schedule, out / "ablation.json", back_end, quiet=as_json)
+    fixed = fixed_options(options, base.own)
+    progress = _execute(schedule, out / "ablation.json", fixed, place, data, quiet=as_json)
     summary = schedule.summary(progress.results, progress.failed)
     if as_json:
         _print_json(summary, progress, out)
@@ -129,7 +125,15 @@ def ablate(
         _fail_if_runs_failed(progress, out)
 
 
-def _execute(schedule: Schedule, summary: Path, back_end: BackEnd, *, quiet: bool) -> Progress:
+def _execute(
+    schedule: Schedule, summary: Path, fixed: Mapping[str, str], place: Place, data: Path, *, quiet: bool
+) -> Progress:
+    """Execute a sweep, once everything is known to be there that it needs; nothing is written before."""
+    out = summary.parent
+    check_options(out, fixed)
+    check_data(schedule, data)
+    back_end = place.back_end(out, data)
+    record_options(out, fixed)
     with live(SweepView(quiet=quiet), per_second=2) as view:
         return execute(schedule, summary, back_end, watch=view.watch)
 

@@ -15,12 +15,18 @@ from triphase.bench.sweep.jobs import Job, Schedule
 from triphase.data.streams import Stream
 from triphase.errors import Mismatch, TriphaseError
 
+OPTIONS = "options.json"  # the options that all runs in a directory have
 
-def check_options(out: Path, base: RunOptions, own: Mapping[str, Any]) -> None:
-    """Refuse a directory whose runs had other options: one table must not mix them."""
+
+def fixed_options(base: RunOptions, own: Mapping[str, Any]) -> dict[str, str]:
+    """The options that a sweep does not vary, as they are written down."""
     fixed = {name: getattr(base, name) for name, info in option_infos().items() if info.sweep == "fixed"}
-    now = {name: str(value) for name, value in [*fixed.items(), *own.items()] if value is not None}
-    path = out / "options.json"
+    return {name: str(value) for name, value in [*fixed.items(), *own.items()] if value is not None}
+
+
+def check_options(out: Path, now: Mapping[str, str]) -> None:
+    """Refuse a directory whose runs had other options: one table must not mix them."""
+    path = out / OPTIONS
     saved = upgraded(files.read_json(path)) if path.exists() else now
     differing = [name for name in sorted(saved.keys() | now.keys()) if saved.get(name) != now.get(name)]
     if differing:
@@ -29,8 +35,12 @@ def check_options(out: Path, base: RunOptions, own: Mapping[str, Any]) -> None:
             f"{out} holds runs with {name} {saved.get(name, 'not given')} (now {now.get(name, 'not given')}); "
             "give another --out."
         )
-    if not path.exists():
-        files.write_json(path, now)
+
+
+def record_options(out: Path, now: Mapping[str, str]) -> None:
+    """Write down the options of the first sweep in a directory."""
+    if not (out / OPTIONS).exists():
+        files.write_json(out / OPTIONS, dict(now))
 
 
 def check_data(schedule: Schedule, data: Path) -> None:

@@ -73,12 +73,13 @@ class RayTasks:
         save_every: float = 60.0,
     ) -> None:
         """`address` is "ray" for the cluster of this computer, or Ray's own ray://HOST:PORT."""
+        found, self._place = _find(address)  # before anything is written
         self._out, self._data = out, data
         self._resources = resources or Resources()
         self._storage = Storage(storage)
         self._sweep = _sweep_id(out)
         self._storage.write(f"{self._sweep}/{node.MARK}", json.dumps(dict(versions())).encode())
-        self._ray, self._place = _connect(address)
+        self._ray = _connect(found, self._place)
         self._execute = self._ray.remote(node.execute)
         self._common = {
             "storage": storage,
@@ -249,8 +250,8 @@ def _sweep_id(out: Path) -> str:
     return str(files.read_json(path)["sweep"])
 
 
-def _connect(address: str) -> tuple[Any, str]:
-    """Ray, connected to a cluster, and the place at which it answers."""
+def _find(address: str) -> tuple[str, str]:
+    """The address of a cluster that answers, for Ray, and the place HOST:PORT of it."""
     if find_spec("ray") is None:
         raise InvalidValue("--on ray needs Ray: pip install 'triphase[cluster]'.")
     if address == "ray":
@@ -258,6 +259,11 @@ def _connect(address: str) -> tuple[Any, str]:
     place = address.removeprefix("ray://")
     if not _answers(place):  # Ray itself would try for minutes
         raise Unreachable(f"No Ray cluster answers at {place}; check the address, and that it runs: `ray status`.")
+    return address, place
+
+
+def _connect(address: str, place: str) -> Any:
+    """Ray, connected to a cluster."""
     import ray
 
     try:
@@ -265,7 +271,7 @@ def _connect(address: str) -> tuple[Any, str]:
     except (Exception, SystemExit) as error:  # ConnectionError, RuntimeError, ValueError, or an end of its own
         words = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
         raise Unreachable(f"The Ray cluster at {place} cannot be used ({words}).") from error
-    return ray, place
+    return ray
 
 
 def _address_here() -> str:
