@@ -165,7 +165,7 @@ def test_the_accuracy_of_more_is_not_told_of_what_is_left(world: World) -> None:
 
     done("teach", world.base, world.two, "--force")
     accuracy, text = told()
-    assert accuracy is not None and "on held-out photos of the classes before" in text
+    assert accuracy is not None and "on held-out photos of the classes known before" in text
     for deed in (("unteach", world.one / "red" / "1.png"), ("forget", "red"), ("forget", "red", "--everywhere")):
         done(deed[0], world.base, *deed[1:])
         accuracy, text = told()

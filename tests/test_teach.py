@@ -257,7 +257,7 @@ def test_a_quick_lesson_publishes_twice_and_ends_the_same(world: World, tmp_path
     shutil.copytree(world.base, tmp_path / "slow")
     done("teach", tmp_path / "slow", world.two, "--force")
     answer = done("teach", world.base, world.two, "--quick", "--force")
-    assert "Version 2 is in use already" in answer.err and "Version 3 is in use" in answer.out
+    assert "Version 2 is already in use" in answer.err and "Version 3 is in use" in answer.out
     events = done("history", world.base, "--json").document()["events"]
     assert [event["event"] for event in events] == ["taught", "taught_quick", "taught"]
     assert_same_state(world.base, tmp_path / "slow")
@@ -317,7 +317,7 @@ def test_no_more_is_stored_than_was_allowed(replay: str, world: World, tmp_path:
     if replay == "none":
         assert "memory" not in state
         assert first.out.count("not checked") == 3 and second.out.count("not checked") == 3 + 4
-        assert "nothing of any photo is stored" in done("status", model).out
+        assert "nothing is stored of any photo" in done("status", model).out
         per_photo = [
             name for name, leaf in flat(state).items() if isinstance(leaf, torch.Tensor) and 45 in leaf.shape
         ]
