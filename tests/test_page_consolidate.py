@@ -15,10 +15,10 @@ def test_a_consolidation_is_begun_watched_and_judged(visitor: Visitor, world: Wo
     with serving(ServeOptions(world.base)) as served:
         visitor.open(served.page, "history")
         page.get_by_label("How long").select_option("at most 10 minutes")
-        visitor.button("Consolidate").click()
+        visitor.button("Consolidate now").click()
         expect(page.locator("#lesson")).to_contain_text("24 stored photos")
         [lesson] = served.get("/lessons")["lessons"]
         expect(page.locator("#lesson")).to_contain_text(lesson["outcome"]["verdict"])
         assert (lesson["kind"], lesson["minutes"]) == ("consolidation", 10)
         visitor.go("history")
-        expect(visitor.button("Consolidate")).to_be_enabled()
+        expect(visitor.button("Consolidate now")).to_be_enabled()

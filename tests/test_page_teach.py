@@ -74,6 +74,23 @@ def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, worl
         expect(visitor.card("yellow")).to_have_count(0)
 
 
+def test_pictures_stay_while_they_are_learned_and_the_end_is_told_elsewhere(visitor: Visitor, world: World) -> None:
+    page = visitor.page
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(world.two)
+        visitor.open(served.page)
+        expect(visitor.card("yellow").locator("img")).to_have_count(10)
+        visitor.start_lesson()
+        expect(visitor.card("yellow")).to_contain_text("learning 10")
+        expect(visitor.card("yellow").locator("img")).to_have_count(10)
+        visitor.go("try")
+        expect(page.locator("#toasts")).to_contain_text("Learned. Version")
+        visitor.button("What it did").click()
+        expect(page.locator(".outcome")).to_be_visible()
+        visitor.go("history")
+        expect(page.locator(".timeline li")).to_have_count(2)
+
+
 def test_a_zip_and_a_picture_of_the_clipboard_are_photos_too(visitor: Visitor, world: World) -> None:
     page = visitor.page
     archive = shutil.make_archive(str(world.two.with_name("photos")), "zip", world.two)

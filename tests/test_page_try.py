@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from playwright.sync_api import expect
 
-from browser import Visitor
+from browser import Visitor, sketch
 from lessons import World
 from serving import serving
 from triphase.server.options import ServeOptions
@@ -22,12 +21,14 @@ def test_a_correction_is_one_key_and_becomes_the_next_lesson(visitor: Visitor, w
         visitor.drop(world.test / "red" / "100.png")
         expect(page.locator(".answer-label")).to_have_text("red")
         page.keyboard.press("1")  # the classes in order of their names: blue is the first
-        expect(page.locator(".noted")).to_have_text("Noted as blue for the next lesson.")
+        expect(page.locator(".noted p")).to_have_text("Noted as blue. 1 photo waits for the next lesson.")
         assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ["blue"]
         page.locator(".answer").get_by_role("button", name="green").click()
-        expect(page.locator(".noted")).to_have_text("Noted as green for the next lesson.")
-        expect(page.locator(".toast")).to_have_text(re.compile("Noted as green"))  # in place of the one before
+        expect(page.locator(".noted p")).to_have_text("Noted as green. 1 photo waits for the next lesson.")
         assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ["green"]
+        visitor.button("Undo").click()
+        expect(page.locator(".noted p")).to_have_text("Taken back.")
+        assert served.get("/drafts/next")["photos"] == []
 
 
 def test_what_is_unknown_becomes_a_class(visitor: Visitor, world: World, tmp_path: Path) -> None:
@@ -41,11 +42,12 @@ def test_what_is_unknown_becomes_a_class(visitor: Visitor, world: World, tmp_pat
         visitor.drop(*sorted(strange.iterdir()))
         expect(page.locator("#answer-column h2")).to_have_text("6 answers")
         photos = page.get_by_role("option")
-        expect(photos.filter(has_text="unknown").first).to_be_visible()
+        expect(photos.filter(has_text="unknown").first).to_contain_text("closest: ")
         photos.first.click()
         photos.last.click(modifiers=["Shift"])
         page.get_by_label("Name of a new class").fill("noise")
         visitor.button("Make it a class").click()
+        expect(photos.filter(has_text="noted as noise")).to_have_count(6)
         expect(page.locator("#toasts")).to_contain_text("6 photos wait for the next lesson")
         visitor.button("Teach now").click()
         expect(page.get_by_role("dialog")).to_contain_text("1 new class: noise")
@@ -54,6 +56,35 @@ def test_what_is_unknown_becomes_a_class(visitor: Visitor, world: World, tmp_pat
         visitor.go("try")
         visitor.drop(strange / "0.png")
         expect(page.locator(".answer .bar-row")).to_have_count(4)
+
+
+def test_photos_that_look_alike_are_chosen_together(visitor: Visitor, world: World, tmp_path: Path) -> None:
+    page = visitor.page
+    for number in range(3):  # unknown, and the same but for a few pixels
+        noise = np.random.default_rng(0).integers(0, 2, (8, 8, 3)) * 255
+        noise[number, number] = 128
+        Image.fromarray(noise.astype(np.uint8)).save(tmp_path / f"{number}.png")
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page, "try")
+        visitor.drop(*sorted(tmp_path.glob("*.png")), world.test / "red" / "100.png")
+        visitor.button("Choose the 3 that look alike").click()
+        expect(page.locator(".grid-toolbar")).to_contain_text("3 photos chosen")
+        page.locator(".grid-toolbar").get_by_role("button", name="green").click()
+        expect(page.get_by_role("option").filter(has_text="noted as green")).to_have_count(3)
+        assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ["green"] * 3
+
+
+def test_what_is_drawn_takes_the_place_of_the_photo_before(visitor: Visitor, world: World) -> None:
+    page = visitor.page
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page, "try")
+        visitor.drop(world.test / "red" / "100.png")
+        expect(page.locator("#try .preview img")).to_be_visible()
+        page.get_by_role("tab", name="Draw").click()
+        visitor.draw("try", sketch("ring", 0))
+        expect(page.locator(".answer-label")).not_to_have_text("red")
+        page.get_by_role("tab", name="Photos").click()
+        expect(page.locator("#try .preview img")).to_have_count(0)
 
 
 def test_the_webcam_is_answered_again_and_again(visitor: Visitor, world: World) -> None:

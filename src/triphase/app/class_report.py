@@ -33,6 +33,7 @@ class ClassReport:
     taught: int
     held_out: Proportion  # by the whole model
     left_out: Proportion  # by the closed form without the photo
+    together: Proportion  # both measurements, which the advice is based on
     confused_with: tuple[tuple[str, int], ...]  # other classes and photos taken for them, the most frequent first
     gain: float | None  # accuracy gained from half of the photos to all; None where that cannot be told
     status: Status
@@ -62,7 +63,7 @@ def _report(
     gain = _gain(index, label, taught, left_out, half)
     status, needed = _status(both, confused)
     advice = _advice(name, status, both, confused, gain, needed)
-    return ClassReport(name, taught, measured, left, confused, gain, status, needed, advice)
+    return ClassReport(name, taught, measured, left, both, confused, gain, status, needed, advice)
 
 
 def _gain(index: TaughtIndex, label: int, taught: int, left_out: LeftOut, half: LeftOut) -> float | None:
@@ -109,7 +110,7 @@ def _advice(
         return f"Nothing is known about the accuracy of {name}: teach about {_more(needed)} of it."
     right = f"{both.right} of {both.n} photos of {name} are recognised"
     if status == "good":
-        return f"Good enough: {right}."
+        return f"{right}; more are not needed."
     if status == "unsure":
         return f"So far {right}: about {_more(needed)} would tell whether that is good enough."
     if status == "confused":

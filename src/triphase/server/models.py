@@ -117,7 +117,7 @@ class Models:
 def _check_name(name: str) -> None:
     """Refuse names that no folder should have, or that cannot be typed from what is seen."""
     if printable(name) != name or name.startswith(".") or not name.strip() or "/" in name or "\\" in name:
-        raise InvalidValue(f"A model cannot be served under the name {name[:80]!r}; give its folder another one.")
+        raise InvalidValue(f"A model cannot be served under the name {name[:80]!r}; choose another one.")
     if len(name.encode()) > MAX_NAME:
         raise InvalidValue(f"The name of a model has at most {MAX_NAME} bytes; give a shorter one.")
 

@@ -53,6 +53,7 @@ class ClassAdvice(BaseModel):
     taught: int
     held_out: Accuracy | None
     left_out: Accuracy | None
+    together: Accuracy | None
     confused_with: list[ConfusedWith]
     gain: float | None
     status: Literal["unmeasured", "unsure", "confused", "weak", "good"]

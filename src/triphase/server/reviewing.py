@@ -102,6 +102,7 @@ class Reviewing:
                 taught=report.taught,
                 held_out=accuracy_of(report.held_out),
                 left_out=accuracy_of(report.left_out),
+                together=accuracy_of(report.together),
                 confused_with=[ConfusedWith(label=name, photos=n) for name, n in report.confused_with],
                 gain=report.gain,
                 status=report.status,

@@ -1,37 +1,40 @@
-// One answer: the class with its probability, or "unknown"; bars for the next best; and the correction beside it.
+// One answer: the class with its probability, or "unknown" with what comes closest; bars for the next best; and the correction.
 
 import { h, percent, replace } from "./dom.js";
 import { namer } from "./namer.js";
 
 export class AnswerCard {
-  // correct(name, picture): the answer was wrong, or unknown
+  // correct(name, picture): what to say about it once it is noted, or null if it could not be
   constructor(session, correct) {
     this.label = h("h2", { class: "answer-label" });
-    this.sure = h("p", { class: "soft" });
+    this.sure = h("p", {});
+    this.doubt = h("p", { class: "soft small" });
     this.rate = h("p", { class: "soft small number rate", hidden: true });
     this.bars = h("div", { class: "bars" });
     this.nearest = h("div", { class: "stack", hidden: true });
-    this.noted = h("p", { class: "noted", role: "status" });
+    this.noted = h("div", { class: "noted row", role: "status" });
     this.namer = namer({ names: session.classNames(), ask: "No, it is", given: async (name) => {
-      if (await correct(name, this.picture)) this.noted.textContent = `Noted as ${name} for the next lesson.`;
+      const said = await correct(name, this.picture);
+      if (said) replace(this.noted, said);
     } });
     this.ask = this.namer.element.querySelector(".label");
     this.element = h("div", { class: "panel answer" },
-      h("div", { class: "answer-head", "aria-live": "polite", "aria-atomic": "true" }, this.label, this.sure),
+      h("div", { class: "answer-head", "aria-live": "polite", "aria-atomic": "true" }, this.label, this.sure, this.doubt),
       this.bars, this.nearest, this.namer.element, this.noted, this.rate);
   }
 
   show(answer, picture, rate = null) {
     this.picture = picture;
-    this.noted.textContent = "";
+    if (rate === null) replace(this.noted); // what the webcam sees changes all the time
     if (answer.error) {
-      this.#head("Cannot be read", answer.error);
+      this.#head("Cannot be read", answer.error, "");
       replace(this.bars);
       return;
     }
     const { known, label, best, probability, top } = answer;
-    if (known) this.#head(label, `${probability < 0.5 ? "only " : ""}${percent(probability)} sure`);
-    else this.#head("unknown", `It looks like nothing it was taught. Closest is ${best}.`);
+    if (known) this.#head(label, `${probability < 0.5 ? "only " : ""}${percent(probability)} sure`, "");
+    else this.#head("unknown", `Closest: ${best}, ${percent(top[0].probability)}`, "It is not enough like anything that it was taught.");
+    this.namer.suggest(best);
     this.element.classList.toggle("unsure", !known);
     this.ask.textContent = known ? "No, it is" : "What is it?";
     replace(this.bars, top.map((entry) => h("div", { class: "bar-row" },
@@ -42,9 +45,8 @@ export class AnswerCard {
     if (rate) this.rate.textContent = `${rate.toFixed(rate < 10 ? 1 : 0)} answers a second`;
   }
 
-  #head(label, sure) {
-    if (this.label.textContent !== label) this.label.textContent = label;
-    if (this.sure.textContent !== sure) this.sure.textContent = sure;
+  #head(...sentences) {
+    [this.label, this.sure, this.doubt].forEach((element, i) => { if (element.textContent !== sentences[i]) element.textContent = sentences[i]; });
   }
 
   showNearest(photos) {

@@ -27,7 +27,8 @@ export function accuracyChart(points) {
   const spoken = points.map((point) => `${point.name}: ${percent(point.accuracy)}`).join(", ");
   const chart = frame(width, `Accuracy on held-out photos over the lessons. ${spoken}`);
   shareAxis(chart, width);
-  const xOf = (i) => LEFT + 24 + (points.length < 2 ? 0 : (i * (width - LEFT - 56)) / (points.length - 1));
+  const room = width - LEFT - 56;
+  const xOf = (i) => LEFT + 24 + (points.length < 2 ? room / 2 : (i * room) / (points.length - 1));
   const line = points.map((point, i) => `${i ? "L" : "M"}${xOf(i)} ${yOf(point.accuracy)}`).join(" ");
   chart.append(svg("path", { class: "curve", d: line }));
   const every = Math.ceil((points.length * 64) / width);
@@ -58,7 +59,7 @@ export function reliabilityChart(bins) {
 
 // matrix[i][j]: photos of class i answered as class j; picked(i, j) if a cell is chosen
 export function confusionMatrix(names, matrix, picked) {
-  const cell = names.length > 12 ? 24 : 40;
+  const cell = names.length > 12 ? 24 : names.length > 6 ? 40 : 56;
   const margin = 20 + 7.5 * Math.max(...names.map((name) => shortened(name).length)); // room for the names
   const side = names.length * cell;
   const chart = svg("svg", { class: "chart matrix", viewBox: `0 0 ${margin + side + 8} ${side + margin}`, role: "group", "aria-label": "Confusion matrix: rows are the true classes, columns the answers" });

@@ -16,12 +16,12 @@ export async function openClass(session, name) {
   const answer = await dialog(name, [
     facts(taught, waiting),
     h("div", { class: "field" }, h("label", { for: "rename-to" }, "Name"), input,
-      h("p", { class: "soft small" }, "Another name needs no new lesson.")),
+      taught && h("p", { class: "soft small" }, "Another name needs no new lesson.")),
     pictures,
     h("div", { class: "row" },
       waiting.length > 0 && h("button", { type: "button", onclick: () => close("remove") }, `Remove ${plural(waiting.length, "new photo")}`),
       taught && h("button", { type: "button", class: "danger", onclick: () => close("forget") }, "Forget this class")),
-  ], [{ value: "", text: "Close", kind: "quiet" }, { value: "rename", text: "Save the name", kind: "primary" }]);
+  ], [{ value: "", text: "Close", kind: "quiet", focus: true }, { value: "rename", text: "Save the name", kind: "primary" }]);
   try {
     if (answer === "rename") await rename(session, name, input.value.trim(), taught, waiting);
     if (answer === "remove") await session.draft.remove(waiting.map(({ id }) => id));

@@ -22,9 +22,9 @@ export function consolidationPanel(session) {
       begin.disabled = false;
       complain(error);
     }
-  } }, "Consolidate");
+  } }, "Consolidate now");
   return h("div", { class: "panel stack" }, h("h2", {}, "Learn overnight"),
-    h("p", { class: "soft" }, "Trains it anew on everything that it has stored; no photo is needed. The result is used only if held-out photos say that it is better."),
+    h("p", { class: "soft" }, "Consolidating trains it anew on everything that it has stored; no photo is needed. The result is used only if held-out photos say that it is better."),
     h("div", { class: "field" }, h("label", { for: "consolidate-minutes" }, "How long"), minutes),
     h("div", { class: "row" }, begin, why(lesson, model)));
 }

@@ -28,7 +28,7 @@ export async function fromTransfer(transfer) {
 }
 
 function usable(found) {
-  const visible = found.filter(({ file }) => !file.name.startsWith("."));
+  const visible = found.filter(({ file }) => !file.name.startsWith(".")).sort((a, b) => a.path.localeCompare(b.path, "en", { numeric: true }));
   return {
     photos: withClasses(visible.filter(({ file }) => isPicture(file))),
     zips: visible.filter(({ file }) => isZip(file)).map(({ file }) => file),
@@ -48,10 +48,10 @@ async function walk(entry, path) {
 }
 
 // The whole window takes drops and pastes; `cover` shows that it does.
-export function listen(cover, received) {
+export function listen(cover, received, explained) {
   let depth = 0;
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
-  const show = (change) => { depth = Math.max(0, depth + change); cover.hidden = depth === 0; };
+  const show = (change) => { depth = Math.max(0, depth + change); cover.hidden = depth === 0; explained(); };
   window.addEventListener("dragenter", (event) => { if (hasFiles(event)) { event.preventDefault(); show(1); } });
   window.addEventListener("dragleave", (event) => { if (hasFiles(event)) show(-1); });
   window.addEventListener("dragover", (event) => { if (hasFiles(event)) event.preventDefault(); });

@@ -3,28 +3,28 @@
 import { h, plural } from "./dom.js";
 import { namer } from "./namer.js";
 
+const TOUCH = matchMedia("(hover: none)").matches;
+
 export class PhotoGrid {
   // items: [{key, url, title, note, group, caption}]; assign(items, name); actions: [{text, run(items)}]
   constructor({ label, items, names, assign, actions = [], opened, ask, newClass = true }) {
     const groups = grouped(items);
+    this.label = label;
     this.items = groups.flat();
     this.chosen = new Set();
     this.anchor = 0;
     this.assign = assign;
+    this.open = opened;
     this.options = this.items.map((item, i) => this.#option(item, i));
-    const optionOf = new Map(this.items.map((item, i) => [item, this.options[i]]));
-    const rows = groups.map((group) => (group.length < 2 ? optionOf.get(group[0])
-      : h("div", { class: "photo-group", role: "group", "aria-label": `${group.length} photos that look alike` },
-        h("span", { class: "photo-group-name", "aria-hidden": "true" }, `${group.length} that look alike`), group.map((item) => optionOf.get(item)))));
-    this.box = h("div", { class: "photo-grid", role: "listbox", "aria-label": label, "aria-multiselectable": "true", onkeydown: (event) => this.#key(event) }, rows);
     this.namer = namer({ names, ask, newClass, given: (name) => this.#give(name) });
     this.count = h("p", { class: "small", "aria-live": "polite" });
     this.actions = actions.map(({ text, run, kind }) => h("button", { type: "button", class: `small-button ${kind ?? ""}`, onclick: () => run(this.selected()) }, text));
-    this.alike = groups.some((group) => group.length > 1) && h("button", { type: "button", class: "small-button", onclick: () => this.#chooseAlike() }, "Choose those alike");
     this.all = h("button", { type: "button", class: "small-button quiet", onclick: () => this.#chooseAll() }, "Choose all");
-    this.open = opened;
-    this.toolbar = h("div", { class: "grid-toolbar" }, h("div", { class: "row" }, this.count, this.all, this.alike, this.actions), this.namer.element);
-    this.element = h("div", { class: "stack" }, this.box, this.toolbar);
+    this.none = h("button", { type: "button", class: "small-button quiet", onclick: () => this.#chooseNone() }, "Choose none");
+    this.hint = h("div", { class: "row spread grid-hint" }, h("p", { class: "soft small" }, TOUCH ? "Tap photos to choose them." : "Click photos to choose them; hold Shift to choose all between."), this.all);
+    this.box = h("div", { class: "photo-grid", onkeydown: (event) => this.#key(event) }, this.#lists(groups));
+    this.toolbar = h("div", { class: "grid-toolbar" }, h("div", { class: "row" }, this.count, this.actions, this.none), this.namer.element);
+    this.element = h("div", { class: "stack" }, this.hint, this.box, this.toolbar);
     this.#show();
   }
 
@@ -33,11 +33,57 @@ export class PhotoGrid {
     const options = items.map((item, i) => this.#option(item, this.items.length + i));
     this.items.push(...items);
     this.options.push(...options);
-    this.box.append(...options);
+    const last = this.box.lastElementChild;
+    if (last?.classList.contains("photo-list")) last.append(...options);
+    else this.box.append(this.#list(options));
     this.#show();
   }
 
   selected() { return this.items.filter((item) => this.chosen.has(item.key)); }
+
+  // A note in the place of the one before, on items that are done with; they are no longer chosen.
+  mark(items, note) {
+    for (const item of items) {
+      const option = this.options[this.items.indexOf(item)];
+      option.classList.add("done");
+      option.setAttribute("aria-label", `${item.title}, ${note}`);
+      option.querySelector(".photo-note").textContent = note;
+      this.chosen.delete(item.key);
+    }
+    this.#show();
+  }
+
+  // Groups stand apart, with a button that chooses all of a group; the others are together, in the order in which they come.
+  #lists(groups) {
+    const optionOf = new Map(this.items.map((item, i) => [item, this.options[i]]));
+    const lists = [];
+    let alone = null;
+    for (const group of groups) {
+      if (group.length > 1) {
+        lists.push(this.#group(group, group.map((item) => optionOf.get(item))));
+        alone = null;
+      } else if (alone) alone.append(optionOf.get(group[0]));
+      else lists.push(alone = this.#list([optionOf.get(group[0])]));
+    }
+    return lists;
+  }
+
+  #list(options, label = this.label) {
+    return h("div", { class: "photo-list", role: "listbox", "aria-label": label, "aria-multiselectable": "true" }, options);
+  }
+
+  #group(items, options) {
+    const alike = `${items.length} that look alike`;
+    const choose = () => {
+      for (const { key } of items) this.chosen.add(key);
+      this.anchor = this.items.indexOf(items[0]);
+      this.#show();
+    };
+    return h("div", { class: "photo-group" },
+      h("div", { class: "photo-group-head" }, h("p", { class: "small" }, alike),
+        h("button", { type: "button", class: "small-button", "aria-label": `Choose the ${alike}`, onclick: choose }, `Choose these ${items.length}`)),
+      this.#list(options, `${this.label}: ${alike}`));
+  }
 
   #option(item, i) {
     return h("div", {
@@ -73,28 +119,37 @@ export class PhotoGrid {
   }
 
   #chooseAll() {
-    if (this.chosen.size === this.items.length) this.chosen.clear();
-    else this.#range(0, this.items.length - 1);
+    this.#range(0, this.items.length - 1);
     this.#show();
   }
 
-  #chooseAlike() {
-    const groups = new Set(this.selected().map(({ group }) => group));
-    for (const item of this.items) if (item.group !== null && groups.has(item.group)) this.chosen.add(item.key);
+  #chooseNone() {
+    this.chosen.clear();
     this.#show();
   }
 
-  #columns() {
-    const first = this.options[0]?.offsetTop;
-    const n = this.options.findIndex((option) => option.offsetTop > first);
-    return n < 0 ? this.options.length : n;
+  // The photo above (-1) or below (1) one, in whichever list it is.
+  #across(at, direction) {
+    const here = this.options[at].getBoundingClientRect();
+    const far = this.options.map((option) => {
+      const there = option.getBoundingClientRect();
+      const rows = direction * (there.top - here.top);
+      return rows < here.height / 2 ? Infinity : 10 * rows + Math.abs(there.left - here.left);
+    });
+    const nearest = Math.min(...far);
+    return nearest === Infinity ? at : far.indexOf(nearest);
+  }
+
+  #step(key, at) {
+    if (key === "ArrowDown" || key === "ArrowUp") return this.#across(at, key === "ArrowDown" ? 1 : -1);
+    return Math.min(this.items.length - 1, Math.max(0, at + (key === "ArrowRight" ? 1 : -1)));
   }
 
   #key(event) {
-    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.#columns(), ArrowUp: -this.#columns() };
+    if (!event.target.matches(".photo")) return;
     const at = this.at ?? 0;
-    if (event.key in steps) {
-      const next = Math.min(this.items.length - 1, Math.max(0, at + steps[event.key]));
+    if (/^Arrow/.test(event.key)) {
+      const next = this.#step(event.key, at);
       if (event.shiftKey) this.#range(this.chosen.size ? this.anchor : at, next);
       this.options[next].focus();
     } else if (event.key === " ") this.#toggle(at);
@@ -112,13 +167,16 @@ export class PhotoGrid {
     if (items.length) this.assign(items, name);
   }
 
+  // What can be done is shown once something is chosen, and stays in sight while the photos scroll.
   #show() {
     this.options.forEach((option, i) => option.setAttribute("aria-selected", String(this.chosen.has(this.items[i].key))));
     const n = this.chosen.size;
-    this.count.textContent = n ? `${plural(n, "photo")} chosen` : "Click photos to choose them; hold Shift to choose all between.";
-    for (const button of [this.alike, ...this.actions]) if (button) button.disabled = n === 0;
-    this.all.textContent = n && n === this.items.length ? "Choose none" : "Choose all";
-    this.namer.enable(n > 0 || this.items.length === 1);
+    this.hint.hidden = this.items.length < 2;
+    this.toolbar.hidden = !n && this.items.length > 1;
+    this.count.textContent = n ? `${plural(n, "photo")} chosen` : "";
+    this.count.hidden = this.none.hidden = !n;
+    this.all.disabled = n === this.items.length;
+    for (const button of this.actions) button.disabled = n === 0;
   }
 }
 
@@ -136,4 +194,3 @@ function grouped(items) {
 export function emptyState(title, sentence, picture, action) {
   return h("div", { class: "empty" }, picture, h("h2", {}, title), h("p", {}, sentence), action);
 }
-

@@ -31,7 +31,8 @@ export class History {
     }
   }
 
-  #show({ version, kept, events }, model) {
+  #show({ version, kept, events: all }, model) {
+    const events = all.filter((event, i) => !replaced(event, all[i + 1], kept));
     const points = events.filter((event) => event.after !== undefined && event.after !== null)
       .map((event) => ({ name: `v${event.version}`, accuracy: event.after, note: plural(event.images ?? 0, "photo") }));
     replace(this.body, h("div", { class: "history-columns" },
@@ -53,6 +54,7 @@ export class History {
         h("h3", {}, what(event)),
         h("p", { class: "soft small number" }, `version ${event.version} · ${when(event.time)}`)),
       facts(event).length > 0 && h("p", { class: "soft small" }, facts(event).join(" · ")),
+      event.kept && h("p", { class: "soft small" }, state(event)),
       h("div", { class: "row" },
         inUse && h("span", { class: "tag good" }, "in use"),
         !kept.includes(event.version) && h("span", { class: "tag" }, "no longer kept"),
@@ -71,8 +73,8 @@ export class History {
       ["Classes", plural(model.classes.length, "class", "classes")],
       ["Photos taught", model.taught.toLocaleString("en")],
       ["Accuracy on held-out photos", interval(model.accuracy)],
-      ["Remembered", `${plural(memory.samples, "sample")}, ${bytes(memory.bytes)}`],
-      ["Network", `${model.image_size} px, ${model.backbone}`],
+      ["Stored for later lessons", `${plural(memory.samples, "sample")}, ${bytes(memory.bytes)}`],
+      ["Network", `${model.backbone}, ${model.image_size} px`],
       ["On disk", bytes(model.bytes)],
     ];
     return h("div", { class: "panel" }, h("h2", {}, "The model"),
@@ -80,6 +82,9 @@ export class History {
       h("a", { class: "button", href: this.session.api.exportUrl, download: `${this.session.name}.zip` }, "Download the model"));
   }
 }
+
+// A quick version in whose place the whole lesson came.
+const replaced = (event, next, kept) => event.event === "taught_quick" && next?.event === "taught" && !kept.includes(event.version);
 
 function what(event) {
   const classes = Object.keys(event.classes ?? {});
@@ -103,6 +108,12 @@ function facts(event) {
   if (event.after !== null && event.after !== undefined) said.push(`${event.event === "consolidated" ? "held-out photos" : "earlier classes"} ${percent(event.before)} before, ${percent(event.after)} after`);
   if (event.forced) said.push("published against the guard");
   return said;
+}
+
+// What the model was after it.
+function state({ known_classes: classes, taught, accuracy }) {
+  const said = `${plural(classes, "class", "classes")}, ${plural(taught, "photo")} in all`;
+  return accuracy ? `${said}; ${percent(accuracy.value)} of ${plural(accuracy.n, "held-out photo")} right` : said;
 }
 
 function when(time) {

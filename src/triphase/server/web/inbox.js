@@ -21,7 +21,7 @@ export async function showInbox(session, place) {
   }
   const items = photos.slice(0, SHOWN).map((photo) => ({
     key: photo.id, url: photo.thumbnail, group: photo.group, photo,
-    title: photo.known ? photo.best : "unknown", note: photo.known ? `only ${percent(photo.probability)} sure` : `perhaps ${photo.best}`,
+    title: photo.known ? photo.best : "unknown", note: photo.known ? `only ${percent(photo.probability)} sure` : `closest: ${photo.best}`,
   }));
   const grid = new PhotoGrid({
     label: "Photos that wait for a label", items, names: session.classNames(), ask: "These are",

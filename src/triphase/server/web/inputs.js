@@ -1,6 +1,6 @@
 // The panel with three ways to show something: draw it, hold it before the webcam, or choose photos.
 
-import { h, tabs } from "./dom.js";
+import { h, icon, replace, tabs } from "./dom.js";
 import { fromInput } from "./drop.js";
 import { Pad } from "./pad.js";
 import { Webcam } from "./webcam.js";
@@ -26,21 +26,32 @@ export class Inputs {
     this.#enable();
   }
 
+  // The photo that is answered, where the pad and the webcam show theirs; without one there is none.
+  preview(url, name) {
+    replace(this.picture, url && h("img", { src: url, alt: name }));
+    this.picture.hidden = !url;
+  }
+
+  // Where to go on when it is clear what is shown next.
+  focus() { this.tabs.bar.querySelector("[aria-selected=true]").focus(); }
+
   #photos(received, sentence) {
     const choose = (folder) => {
       const input = h("input", { type: "file", multiple: true, accept: folder ? null : "image/*,.zip", webkitdirectory: folder });
       input.addEventListener("change", () => received(fromInput(input.files)));
       input.click();
     };
-    return h("div", { class: "drop-zone" },
-      h("p", {}, h("strong", {}, "Drop photos anywhere on this page"), h("br"), h("span", { class: "soft small" }, sentence)),
+    this.picture = h("div", { class: "preview", hidden: true });
+    return h("div", { class: "stack" }, this.picture, h("div", { class: "drop-zone" },
+      icon("M4 16l4.5-5 3.5 4 2.5-2.5L20 18", "M4 5h16v14H4z", "M15 9.5h.01"),
+      h("p", {}, h("strong", {}, "Drop photos anywhere"), h("br"), h("span", { class: "soft small" }, sentence)),
       h("div", { class: "row" },
         h("button", { type: "button", onclick: () => choose(false) }, "Choose photos"),
-        h("button", { type: "button", onclick: () => choose(true) }, "Choose a folder")));
+        h("button", { type: "button", onclick: () => choose(true) }, "Choose a folder"))));
   }
 
   #enable() {
     if (this.addButton) this.addButton.disabled = this.pad.empty;
-    if (this.burst) this.burst.disabled = !this.webcam.running;
+    if (this.burst) this.burst.disabled = this.burst.hidden = !this.webcam.running;
   }
 }

@@ -3,7 +3,7 @@
 import { consolidationView } from "./consolidation.js";
 import { $, dialog, duration, h, plural, replace } from "./dom.js";
 import { outcomeView } from "./outcome.js";
-import { complain } from "./toast.js";
+import { complain, toast } from "./toast.js";
 
 const STAGES = [
   { id: "look", title: "Look", text: "Looking at the photos" },
@@ -17,6 +17,7 @@ const CONSOLIDATION = [
   { id: "consolidate", title: "Train", text: "Training anew on everything that is stored" },
   { id: "check", title: "Check", text: "Checking on held-out photos whether it got better" },
 ];
+const inTeach = () => location.hash === "#teach" || location.hash === "";
 const isConsolidation = (lesson) => lesson.kind === "consolidation";
 const stagesOf = (lesson) => (isConsolidation(lesson) ? CONSOLIDATION : STAGES);
 
@@ -37,7 +38,16 @@ export class LessonView {
     else if (state === "refused" || (state === "failed" && lesson)) this.#failed(lesson);
     else if (state === "done" && this.watched === lesson.id) this.#done(lesson);
     else replace(this.place);
+    this.#tell(state, lesson);
     this.#strip();
+  }
+
+  // How a lesson ended, for whoever is in another area meanwhile.
+  #tell(state, lesson) {
+    const ended = { done: lesson?.outcome?.published ? `Learned. Version ${lesson.outcome.version} is in use.` : "The lesson is over.", refused: "The lesson was not published.", failed: "The lesson failed." }[state];
+    if (!ended || this.watched !== lesson.id || this.told === lesson.id) return;
+    this.told = lesson.id;
+    if (!inTeach()) toast(ended, { bad: state !== "done", action: "What it did", run: () => { location.hash = "#teach"; } });
   }
 
   #running() {
@@ -84,18 +94,18 @@ export class LessonView {
   #strip() {
     const strip = $("#lesson-strip");
     const running = this.session.lesson?.state === "running";
-    strip.hidden = !running || location.hash === "#teach" || location.hash === "";
+    strip.hidden = !running || inTeach();
     if (!running || !this.session.progress) return;
     const { share, text } = describe(this.session.progress, stagesOf(this.session.lesson));
-    $(".strip-text", strip).textContent = text;
+    $(".strip-text", strip).textContent = `Lesson · ${text}`;
     $(".fill", strip).style.width = `${Math.round(share * 100)}%`;
   }
 
   #stopped(lesson) {
     const what = isConsolidation(lesson) ? "The consolidation was stopped. " : "A lesson was stopped. ";
-    const photos = lesson.photos ? `${plural(lesson.photos, "photo")}; nothing` : "Nothing";
+    const photos = lesson.photos ? `Its ${plural(lesson.photos, "photo")} and all that was learned from them are kept` : "All that was learned is kept";
     replace(this.place, h("div", { class: "banner warn", role: "status" },
-      h("p", { class: "grow" }, h("strong", {}, what), `${photos} is lost, and it goes on where it was.`),
+      h("p", { class: "grow" }, h("strong", {}, what), `${photos}: it goes on where it was.`),
       this.#discard(),
       h("button", { type: "button", class: "primary", onclick: () => this.session.resume().catch(complain) }, "Resume")));
   }
@@ -120,10 +130,10 @@ export class LessonView {
   #discard() {
     const ask = async () => {
       if (!this.session.lesson.source.draft) { await this.session.discard(false).catch(complain); return; }
-      const answer = await dialog("Discard this lesson?", [h("p", {}, "Its photos can wait for another lesson, so that you can take some out or name them differently.")], [
+      const answer = await dialog("Discard this lesson?", [h("p", {}, "Photos that are kept wait for the next lesson, so that you can take some out or name them differently.")], [
         { value: "", text: "Cancel", kind: "quiet" },
-        { value: "delete", text: "Delete the photos", kind: "danger" },
-        { value: "back", text: "Put the photos back", kind: "primary", focus: true },
+        { value: "delete", text: "Delete its photos", kind: "danger" },
+        { value: "back", text: "Keep its photos", kind: "primary", focus: true },
       ]);
       if (answer) await this.session.discard(answer === "back").catch(complain);
     };
@@ -148,7 +158,7 @@ function describe({ stage, scan, decode, step }, stages) {
   return {
     stage: "look",
     share: done ? (0.1 * done.done) / Math.max(1, done.total) : 0,
-    text: seen ? "The photos pass the network once" : stages[0].text,
+    text: seen ? "Turning the photos into numbers" : stages[0].text,
     figures: done ? `${done.done} of ${plural(done.total, "photo")}` : "",
   };
 }

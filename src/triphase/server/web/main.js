@@ -33,7 +33,7 @@ async function start() {
     const area = location.hash === "#try" ? areas.try : areas.teach;
     if (area === areas.teach) location.hash = "#teach";
     area.receive(found);
-  });
+  }, () => { $("#drop-use").textContent = current() === "try" ? "Each photo gets an answer" : "Photos, a folder with a subfolder for each class, or a zip of it"; });
   document.addEventListener("keydown", (event) => {
     if (event.target.matches("input, select, textarea, dialog *") || event.ctrlKey || event.metaKey || event.altKey) return;
     areas[current()].key?.(event);

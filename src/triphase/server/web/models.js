@@ -33,8 +33,9 @@ function open(name) {
 
 async function makeModel(first) {
   const input = h("input", { type: "text", id: "new-model", autocomplete: "off", autofocus: true });
+  const message = h("p", { class: "message", role: "alert" });
   const field = h("div", { class: "field" }, h("label", { for: "new-model" }, "Name"), input,
-    h("p", { class: "soft small" }, "What it is to tell apart: flowers, birds at the feeder, parts of a machine."));
+    h("p", { class: "soft small" }, "What it is to tell apart: flowers, birds at the feeder, parts of a machine."), message);
   for (;;) {
     const answer = await dialog(first ? "Name your first model" : "A new model", [field],
       [...(first ? [] : [{ value: "", text: "Cancel", kind: "quiet" }]), { value: "make", text: "Make it", kind: "primary" }]);
@@ -43,7 +44,7 @@ async function makeModel(first) {
       try {
         return (await api.makeModel(name)).name;
       } catch (error) {
-        complain(error);
+        message.textContent = error.message; // shown again with the field
       }
     } else if (!first) return null;
   }

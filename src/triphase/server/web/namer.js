@@ -14,13 +14,14 @@ export function namer({ names, ask, given, newClass = true }) {
     input.value = "";
     given(name);
   };
-  const chips = names.slice(0, SHOWN).map((name, i) => h("button", { type: "button", class: "chip", onclick: () => given(name) },
+  const shown = names.slice(0, SHOWN);
+  const chips = shown.map((name, i) => h("button", { type: "button", class: "chip", onclick: () => given(name) },
     i < NUMBERED && h("kbd", { "aria-hidden": "true" }, String(i + 1)), h("span", {}, name)));
-  const add = h("button", { class: "small-button" }, "Make it a class");
-  const form = h("form", { class: "new-class", onsubmit: submit }, input, add);
+  const form = h("form", { class: "new-class", onsubmit: submit }, input, h("button", { class: "small-button" }, "Make it a class"));
   return {
     element: h("div", { class: "namer" }, h("p", { class: "label" }, ask), h("div", { class: "chips" }, chips), newClass && form),
     pressed: (number) => { if (number <= Math.min(names.length, NUMBERED)) given(names[number - 1]); },
-    enable: (on) => { for (const button of [...chips, add, input]) button.disabled = !on; },
+    // The class that was answered, or comes closest, stands out.
+    suggest: (name) => chips.forEach((chip, i) => chip.classList.toggle("suggested", shown[i] === name)),
   };
 }

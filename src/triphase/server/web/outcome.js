@@ -10,6 +10,7 @@ export function outcomeView(outcome, session, close) {
       close && h("button", { type: "button", class: "quiet small-button", onclick: close }, "Close")),
     h("p", {}, verdict(outcome)),
     outcome.classes.length > 0 && changes(outcome.classes),
+    outcome.classes.length > 0 && h("p", { class: "soft small" }, "Held-out photos are kept aside and never learned from, so they show how good it is on photos that are new to it."),
     outcome.confused.length > 0 && confused(outcome.confused, session),
     outcome.notes.map((note) => h("p", { class: "soft small" }, note)),
     outcome.published && h("div", { class: "row" },

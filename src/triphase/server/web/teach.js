@@ -13,6 +13,7 @@ const SHOWN = 10; // thumbnails on a card
 export class Teach {
   constructor(session) {
     this.session = session;
+    this.learning = new Map(); // class -> {n, pictures} of the lesson that was begun here
     this.name = h("input", { type: "text", id: "class-name", autocomplete: "off", spellcheck: "false", maxlength: "100", placeholder: "for example: fish", onkeydown: (event) => this.#enter(event), oninput: () => this.#named() });
     this.message = h("p", { class: "message", id: "class-name-message", "aria-live": "polite" });
     this.chips = h("div", { class: "chips", role: "group", "aria-label": "Classes so far" });
@@ -23,7 +24,7 @@ export class Teach {
       allowed: () => this.#named(true),
       taken: (blob) => this.#add(blob),
       received: (found) => this.receive(found),
-      sentence: "Files of the class named above, folders with one subfolder for each class, or a zip of them.",
+      sentence: "Photos of the class named above, a folder with a subfolder for each class, or a zip of it. The clipboard can be pasted.",
     });
     replace($("#teach-input"), this.field, this.inputs.elements);
     this.lesson = new LessonView(session, $("#lesson"));
@@ -103,7 +104,9 @@ export class Teach {
     try {
       const options = await confirmPlan(this.session);
       if (options) {
+        const learning = this.#waiting();
         await this.session.begin(options);
+        this.learning = learning;
         $("#lesson").scrollIntoView({ block: "nearest" });
         $("#main").focus({ preventScroll: true });
       }
@@ -114,12 +117,19 @@ export class Teach {
     }
   }
 
+  // What waits, with the pictures that show it: they stay while the lesson learns them.
+  #waiting() {
+    const pictures = new Map([...$("#cards").children].map((card) => [card.dataset.name, [...card.querySelectorAll(".fresh img")]]));
+    return new Map([...this.session.draft.classes()].map(([name, { length }]) => [name, { n: length, pictures: pictures.get(name) ?? [] }]));
+  }
+
   render() {
     const { model, draft, lesson } = this.session;
     if (!model) return;
+    if (!["running", "stopped"].includes(lesson?.state)) this.learning.clear();
     const waiting = draft.classes();
     const taught = new Map(model.classes.map((entry) => [entry.name, entry]));
-    const names = [...new Set([...waiting.keys(), ...taught.keys()])];
+    const names = [...new Set([...waiting.keys(), ...this.learning.keys(), ...taught.keys()])];
     replace(this.chips, this.session.classNames().slice(0, 24).map((name) => h("button", {
       type: "button", class: "chip", "data-name": name, "aria-pressed": String(name === this.name.value.trim()),
       onclick: () => { this.name.value = name; this.#named(); },
@@ -131,24 +141,34 @@ export class Teach {
 
   #card(name, photos, taught) {
     const total = photos.length + (taught?.taught ?? 0);
+    const learning = this.learning.get(name);
     const more = photos.length > SHOWN;
     const fresh = photos.slice(more ? 1 - SHOWN : -SHOWN).reverse();
-    return h("li", { class: "card" },
+    return h("li", { class: "card", "data-name": name },
       h("div", { class: "card-head" },
         h("h3", {}, name),
         h("p", { class: "tags" },
           photos.length > 0 && h("span", { class: "tag new" }, plural(photos.length, "new photo")),
+          learning && this.session.lesson.state === "running" && h("span", { class: "tag warn" }, `learning ${learning.n.toLocaleString("en")}`),
           taught && h("span", { class: "tag" }, `${taught.taught.toLocaleString("en")} taught`))),
-      !taught && total < ENOUGH && h("p", { class: "soft small" }, `${plural(ENOUGH - total, "more", "more")} to begin with`),
+      !taught && !learning && total < ENOUGH && h("p", { class: "soft small" }, `${plural(ENOUGH - total, "more", "more")} to begin with`),
       taught?.accuracy && h("p", { class: "soft small" }, `${Math.round(taught.accuracy.value * taught.accuracy.n)} of ${plural(taught.accuracy.n, "held-out photo")} right`),
       h("div", { class: "thumbs" },
         fresh.map((photo) => this.#thumb(photo, name)),
         more && h("span", { class: "thumb more" }, `+ ${photos.length - fresh.length}`),
-        taught?.thumbnails.slice(0, more ? 0 : SHOWN - fresh.length).map((url) =>
-          h("span", { class: "thumb" }, h("img", { src: url, alt: `Taught photo of ${name}`, loading: "lazy" })))),
+        this.#known(name, taught, learning).slice(0, more ? 0 : SHOWN - fresh.length)),
       h("div", { class: "row" },
         h("button", { type: "button", class: "small-button", onclick: () => this.#addTo(name) }, "Add more"),
         h("button", { type: "button", class: "small-button quiet", "aria-label": `Details of ${name}`, onclick: () => openClass(this.session, name) }, "Details")));
+  }
+
+  // What is being learned, then what was taught.
+  #known(name, taught, learning) {
+    const urls = taught?.thumbnails ?? [];
+    return [
+      ...(learning?.pictures ?? []).map((picture) => h("span", { class: "thumb" }, picture)),
+      ...urls.map((url) => h("span", { class: "thumb" }, h("img", { src: url, alt: `Taught photo of ${name}`, loading: "lazy" }))),
+    ];
   }
 
   #thumb(photo, name) {
@@ -161,7 +181,7 @@ export class Teach {
     this.name.value = name;
     this.#named();
     $("#teach-input").scrollIntoView({ block: "nearest" });
-    this.name.focus();
+    this.inputs.focus();
   }
 
   #bar(waiting, draft, lesson) {
@@ -173,7 +193,7 @@ export class Teach {
       : `${plural(photos.length, "photo")} in ${plural(waiting.size, "class", "classes")}`;
     replace($(".lesson-summary"), h("strong", {}, summary), h("span", { class: "soft" }, running ? " for the lesson after this one" : " for the next lesson"));
     $("#teach-now").disabled = running || Boolean(uploading);
-    $("#teach-now").textContent = running ? "A lesson is running" : "Teach";
+    $("#teach-now").textContent = running ? "Wait for the lesson" : "Teach";
   }
 }
 

@@ -1,7 +1,7 @@
 // Try: draw, hold something before the webcam, or drop photos, and correct what is wrong.
 
 import { AnswerCard } from "./answer.js";
-import { $, h, icon, percent, plural, replace } from "./dom.js";
+import { $, h, icon, list, percent, plural, replace } from "./dom.js";
 import { PhotoGrid, emptyState } from "./grid.js";
 import { Inputs } from "./inputs.js";
 import { complain, toast } from "./toast.js";
@@ -9,6 +9,7 @@ import { complain, toast } from "./toast.js";
 const AFTER = 120; // milliseconds of rest after a stroke
 const NEAREST = 6; // taught photos to compare with
 const AT_ONCE = 100; // photos in one request
+const NAMED = 8; // classes that are told by name
 
 export class Try {
   constructor(session, teachNow) {
@@ -21,7 +22,7 @@ export class Try {
       changed: (pad) => this.#drawn(pad),
       live: (webcam) => this.#live(webcam),
       received: (found) => this.receive(found),
-      sentence: "One or many: each gets an answer.",
+      sentence: "One or many, or paste one: each gets an answer.",
     });
     replace($("#try-input"), this.inputs.elements);
     session.addEventListener("model", () => this.render());
@@ -50,7 +51,9 @@ export class Try {
   #wait() {
     this.order += 1; // an answer that is on its way comes too late
     this.card = null;
-    replace(this.column, emptyState("Show it something", `It knows ${plural(this.session.model.classes.length, "class", "classes")}. Draw one of them, or something else to see it say "unknown".`,
+    const names = this.session.model.classes.map(({ name }) => name);
+    const known = names.length > NAMED ? plural(names.length, "class", "classes") : list(names);
+    replace(this.column, emptyState("Show it something", `It knows ${known}. Show it one of them, or something else to see it say "unknown".`,
       icon("M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16z", "M9 10h.01M15 10h.01M9 15c1 1 5 1 6 0")));
   }
 
@@ -62,6 +65,7 @@ export class Try {
 
   // As many answers a second as the server gives, one request at a time.
   async #live(webcam) {
+    this.card = null;
     let speed = null;
     let last = performance.now();
     while (webcam.running) {
@@ -80,6 +84,7 @@ export class Try {
   // What is drawn or filmed is before the person's eyes: nothing of it goes to the inbox.
   async #answer(picture, { rate = null } = {}) {
     const order = ++this.order;
+    this.inputs.preview(null);
     const { answers } = await this.session.api.predict([picture], { keep: false });
     if (order !== this.order) return; // a newer picture is on its way
     if (!this.card?.element.isConnected) {
@@ -96,20 +101,25 @@ export class Try {
     if (wanted() && card === this.card) card.showNearest(answers[0].nearest);
   }
 
+  // What to say about it, with the way on and the way back.
   async #correct(name, picture) {
     try {
-      await this.session.draft.add(picture, name);
-      this.#noted(name);
-      return true;
+      const { added, moved } = await this.session.draft.add(picture, name);
+      const said = h("p", {}, this.#noted(name));
+      const undo = h("button", { type: "button", class: "small-button quiet", onclick: async () => {
+        await this.session.draft.remove([...added, ...moved].map(({ id }) => id)).catch(complain);
+        said.textContent = "Taken back.";
+        undo.remove();
+      } }, "Undo");
+      return [said, h("button", { type: "button", class: "small-button", onclick: () => this.teachNow() }, "Teach now"), added.length + moved.length > 0 && undo];
     } catch (error) {
       complain(error);
-      return false;
+      return null;
     }
   }
 
   #noted(name) {
-    const n = this.session.draft.photos.length;
-    toast(`Noted as ${name}. ${plural(n, "photo waits", "photos wait")} for the next lesson.`, { action: "Teach now", run: () => this.teachNow() });
+    return `Noted as ${name}. ${plural(this.session.draft.photos.length, "photo waits", "photos wait")} for the next lesson.`;
   }
 
   // Photos that were dropped, pasted or chosen: each with its answer, to be corrected alone or together.
@@ -148,31 +158,34 @@ export class Try {
   async #one(file, answer) {
     this.card = new AnswerCard(this.session, (name, picture) => this.#correct(name, picture));
     this.card.show(answer, file);
-    replace(this.column, h("img", { class: "try-photo", src: this.#address(file), alt: file.name }), this.card.element);
+    this.inputs.preview(this.#address(file), file.name);
+    replace(this.column, this.card.element);
     if (!answer.error) await this.#explain(this.card, file);
   }
 
   #many(files, answers) {
+    this.inputs.preview(null);
     const items = answers.map((answer, i) => ({
       key: String(i), file: files[i], url: this.#address(files[i]),
       title: answer.error ? "cannot be read" : answer.label,
-      group: answer.group,
-      note: answer.error ?? (answer.known ? `${percent(answer.probability)} sure` : `perhaps ${answer.best}`),
+      group: answer.group, unknown: answer.known === false,
+      note: answer.error ?? (answer.known ? `${percent(answer.probability)} sure` : `closest: ${answer.best}`),
     }));
+    const unknown = items.filter((item) => item.unknown);
     const grid = new PhotoGrid({
-      label: "Answers", items, names: this.session.classNames(), ask: "No, these are",
-      assign: (chosen, name) => this.#assign(chosen, name),
+      label: "Answers", items: [...unknown, ...items.filter((item) => !item.unknown)], names: this.session.classNames(), ask: "These are",
+      assign: (chosen, name) => this.#assign(grid, chosen, name),
     });
-    const unknown = answers.filter((answer) => answer.known === false).length;
     replace(this.column, h("div", { class: "panel" },
-      h("div", { class: "panel-head" }, h("h2", {}, plural(answers.length, "answer")), h("p", { class: "soft small" }, unknown ? `${unknown} unknown` : "")),
+      h("div", { class: "panel-head" }, h("h2", {}, plural(answers.length, "answer")), unknown.length > 0 && h("span", { class: "tag warn" }, `${unknown.length} unknown`)),
       grid.element));
   }
 
-  async #assign(chosen, name) {
+  async #assign(grid, chosen, name) {
     try {
       await this.session.draft.addMany(chosen.map(({ file }) => ({ file, className: name })));
-      this.#noted(name);
+      grid.mark(chosen, `noted as ${name}`);
+      toast(this.#noted(name), { action: "Teach now", run: () => this.teachNow() });
     } catch (error) {
       complain(error);
     }

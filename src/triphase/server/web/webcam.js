@@ -17,6 +17,7 @@ export class Webcam {
     this.frame = h("div", { class: "camera-frame" }, this.video, this.note, this.count);
     this.toggle = h("button", { type: "button", onclick: () => (this.running ? this.stop() : this.start()) }, "Start the webcam");
     this.canvas = h("canvas");
+    this.#show();
   }
 
   get running() { return Boolean(this.stream); }
@@ -47,6 +48,7 @@ export class Webcam {
     this.video.hidden = !this.stream;
     this.note.hidden = Boolean(this.stream);
     this.toggle.textContent = this.stream ? "Stop the webcam" : "Start the webcam";
+    this.toggle.classList.toggle("primary", !this.stream);
   }
 
   picture() {
