@@ -42,7 +42,9 @@ def report_on_cat(answers: list[int], held: list[int], *, taught: int | None = N
 
 def test_a_class_that_is_always_right_is_good_enough() -> None:
     report = report_on_cat([0] * 16, [0] * 4)
-    assert report.status == "good" and report.advice == "20 of 20 photos of cat are recognised; more are not needed."
+    assert report.status == "good"
+    assert report.advice == "20 of 20 photos of cat are recognised; more are not needed."
+    assert report.together.n == 20
     assert report.held_out.n == 4 and report.left_out.n == 16 and report.photos_needed is None
 
 
