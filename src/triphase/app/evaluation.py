@@ -258,9 +258,9 @@ def confused_with_new(logits: Tensor, y: Tensor, known: Collection[int]) -> tupl
 
 def _binomial_cdf(k: int, n: int, p: float) -> float:
     """The probability of at most k successes in n trials."""
-    from scipy.special import bdtr  # slow to import
-
-    return float(bdtr(k, n, p))
+    i = torch.arange(k + 1, dtype=torch.float64)  # scipy would take a fifth of a second to import
+    ways = math.lgamma(n + 1) - torch.lgamma(i + 1) - torch.lgamma(n - i + 1)
+    return min(1.0, float((ways + i * math.log(p) + (n - i) * math.log1p(-p)).exp().sum()))
 
 
 def _lower_bound(lost: int, gained: int, n: int) -> float:
