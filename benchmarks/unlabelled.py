@@ -21,7 +21,7 @@ import torch
 from mislabelled import choose, write
 from sklearn.metrics import adjusted_rand_score
 
-from triphase.app.calibration import doubts
+from triphase.app.answers import doubts
 from triphase.app.grouping import group_alike, rank_by_use
 from triphase.app.predictor import Predictor
 from triphase.app.review import Review

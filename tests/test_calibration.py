@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triphase.app import calibration
+from triphase.app.answers import Calibration
 from triphase.errors import InvalidValue
 from triphase.randomness import generator
 
@@ -95,17 +96,17 @@ def test_temperature_removes_overconfidence() -> None:
 
 def test_an_image_is_accepted_if_each_of_its_scores_is() -> None:
     scores = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0]])
-    assert calibration.Calibration(1.0, (0.0, 0.0)).accepts(scores).tolist() == [True, False, False]
-    assert calibration.Calibration(1.0, (-INF, 0.0)).accepts(scores).tolist() == [True, False, True]
-    everything = calibration.Calibration(1.0, (-INF, -INF))
+    assert Calibration(1.0, (0.0, 0.0)).accepts(scores).tolist() == [True, False, False]
+    assert Calibration(1.0, (-INF, 0.0)).accepts(scores).tolist() == [True, False, True]
+    everything = Calibration(1.0, (-INF, -INF))
     assert everything.accepts(scores).all() and not everything.rejects
-    assert calibration.Calibration().accepts(scores).all()
+    assert Calibration().accepts(scores).all()
 
 
 def test_two_thresholds_together_accept_ninety_five_per_cent() -> None:
     random = generator(0, "scores")
     fitted = calibration.thresholds_of(torch.randn(5000, 2, generator=random))
-    accepted = calibration.Calibration(1.0, fitted).accepts(torch.randn(20_000, 2, generator=random))
+    accepted = Calibration(1.0, fitted).accepts(torch.randn(20_000, 2, generator=random))
     assert float(accepted.float().mean()) == pytest.approx(0.95, abs=0.01)
 
 

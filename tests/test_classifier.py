@@ -23,11 +23,12 @@ from lessons import flat
 from triphase import ContinualClassifier
 from triphase.app import classifier as classifier_module
 from triphase.app import learning, removal
+from triphase.app.inference_parts import inference_parts
 from triphase.app.manage import forget, rename
 from triphase.app.model import Model
 from triphase.app.pictures import as_images
 from triphase.app.plan import KEEP, LessonSettings
-from triphase.app.predictor import Predictor, inference_parts
+from triphase.app.predictor import Predictor
 from triphase.app.store.versions import Store
 from triphase.app.teach import teach
 from triphase.errors import BadData, Busy, InvalidValue, Mismatch, TriphaseError, TriphaseWarning

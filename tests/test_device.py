@@ -188,7 +188,7 @@ def test_a_classifier_learns_and_answers_on_the_device_as_on_the_cpu() -> None:
             for rows in (slice(0, 24), slice(24, 36)):
                 classifier.partial_fit(x[rows], tiny_images().labels.tolist()[rows])
             answers.append(classifier.predict_proba(x))
-            assert classifier.model_.network.device == where and classifier._inference[0].device == where
+            assert classifier.model_.network.device == where and classifier._inference[0].device == str(where)
     assert np.array_equal(answers[0], answers[1])
 
 

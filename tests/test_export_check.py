@@ -11,7 +11,7 @@ import triphase.app.export as module
 from exports import pixels_of
 from lessons import World
 from triphase.app.answer_graph import answer_graph
-from triphase.app.calibration import Calibration
+from triphase.app.answers import Calibration
 from triphase.app.export import export
 from triphase.app.export_check import check_latents, check_pixels
 from triphase.app.predictor import Predictor
@@ -22,12 +22,9 @@ from triphase.errors import Mismatch
 def test_a_graph_that_answers_otherwise_is_not_written(
     original: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photos: bool
 ) -> None:
-    def warmer(predictor: Predictor, *start: Any) -> Any:
-        right = predictor.calibration
-        predictor.calibration = Calibration(1.5 * right.temperature, right.thresholds)
-        graph = answer_graph(predictor, *start)
-        predictor.calibration = right
-        return graph
+    def warmer(parts: dict[str, Any], *start: Any) -> Any:
+        about = parts["inference"]
+        return answer_graph(parts | {"inference": about | {"temperature": 1.5 * about["temperature"]}}, *start)
 
     monkeypatch.setattr(module, "answer_graph", warmer)
     with pytest.raises(Mismatch, match=r"does not answer as the model does: .*Nothing was written"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lessons import SMALL, World, done, model_of, paint
-from triphase.app.calibration import doubts
+from triphase.app.answers import doubts
 from triphase.app.grouping import MAX_PHOTOS, group_alike, rank_by_use
 from triphase.app.predictor import Predictor
 from triphase.app.taught_index import TaughtIndex
@@ -16,7 +16,8 @@ from triphase.errors import InvalidValue
 
 def features_of(model: Path, files: list[Path]) -> torch.Tensor:
     predictor = Predictor.open(model)
-    return predictor.features(torch.stack([decode(file, predictor.size) for file in files]))
+    features: torch.Tensor = predictor.features(torch.stack([decode(file, predictor.size) for file in files]))
+    return features
 
 
 def test_photos_of_a_class_that_was_never_taught_form_a_group(world: World) -> None:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis, whiten
+from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis
 from triphase.randomness import generator
+from triphase.scoring import whiten
 
 
 def test_mahalanobis_is_the_distance_to_the_nearest_mean() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 
@@ -30,9 +31,9 @@ def test_predict_names_a_class_or_says_unknown(world: World, monkeypatch: pytest
     assert [(a["file"], a["best"]) for a in answers] == [(str(photos[0]), "red"), (str(photos[1]), "blue")]
     assert all(0.4 < a["probability"] <= 1 and a["label"] in (a["best"], "unknown") for a in answers)
 
-    monkeypatch.setattr(predictor, "ood_scores", lambda logits, distances: torch.full((len(logits), 2), torch.inf))
+    monkeypatch.setattr(predictor, "ood_scores", lambda logits, distances: np.full((len(logits), 2), np.inf))
     assert re.search(r"100\.png +red +[\d.]+ %\n", done("predict", world.base, photos[0]).out)
-    monkeypatch.setattr(predictor, "ood_scores", lambda logits, distances: torch.full((len(logits), 2), -1e30))
+    monkeypatch.setattr(predictor, "ood_scores", lambda logits, distances: np.full((len(logits), 2), -1e30))
     assert re.search(
         r"100\.png +unknown +\(best guess: red, [\d.]+ %\)", done("predict", world.base, photos[0]).out
     )

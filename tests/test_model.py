@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from lessons import done, model_of, paint
+from triphase.app.inference_parts import inference_parts
 from triphase.app.model import Model
 from triphase.app.options import ModelOptions
-from triphase.app.predictor import Predictor, inference_parts
+from triphase.app.predictor import Predictor
 from triphase.app.refit import answering
 from triphase.app.store.versions import Store
 from triphase.context import Context

@@ -11,16 +11,8 @@ from triphase.context import Context
 from triphase.data.feature_cache import csf_features, encode
 from triphase.errors import TriphaseWarning
 from triphase.models import DepthFeatures, SplitClassifier, build, engine
-from triphase.models.engine import (
-    CPU,
-    CUDA,
-    OnnxBlock,
-    engine_of,
-    frozen_form,
-    load_graph,
-    provider_for,
-    remember_graphs,
-)
+from triphase.models.engine import OnnxBlock, engine_of, frozen_form, load_graph, provider_for, remember_graphs
+from triphase.onnx_session import CPU, CUDA
 
 
 @pytest.fixture(scope="module")

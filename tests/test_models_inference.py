@@ -9,7 +9,9 @@ import torch
 from triphase import NCM, SLDA, TPC, Anchored, Memory
 from triphase.data.feature_cache import latents, unpack
 from triphase.learners import DepthSLDA
-from triphase.models.inference import ensemble_state, load_ensemble, standardize
+from triphase.models import DepthFeatures
+from triphase.models.inference import ensemble_state, load_ensemble
+from triphase.scoring import standardize
 from triphase.testing import FIRST, REST, tiny_images, tiny_model, tiny_stream
 
 LEARNERS: dict[str, Any] = {
@@ -85,7 +87,7 @@ def test_standardized_scores_have_mean_0_and_std_1_or_share_a_given_std() -> Non
     torch.testing.assert_close(standardize(scores, std=2.0)[0], torch.tensor([-1.5, -0.5, 2.0]))
 
 
-def _csf(saved: Any) -> torch.nn.Module:
+def _csf(saved: Any, max_width: int | None) -> torch.nn.Module:
     csf = tiny_model().csf
     csf.load_state_dict(saved)
-    return csf
+    return csf if max_width is None else DepthFeatures(csf, max_width=max_width)

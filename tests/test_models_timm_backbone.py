@@ -24,8 +24,8 @@ from triphase.data.decoding import decode
 from triphase.data.images import resize
 from triphase.data.squares import ORIENTATION, square
 from triphase.errors import BadData, InvalidValue
+from triphase.image_size import ImageSize, scaling_of
 from triphase.models import DepthFeatures, SplitClassifier, backbone, build, timm_backbone
-from triphase.models.image_size import ImageSize, scaling_of
 
 pytestmark = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
 

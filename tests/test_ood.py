@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triphase.app import ood
+from triphase.app.answers import ood_scores
 from triphase.errors import InvalidValue
 from triphase.randomness import generator
 
@@ -18,9 +19,9 @@ floats = st.floats(-100, 100, width=32)
 
 def test_without_distances_the_highest_logit_is_the_score() -> None:
     logits = torch.tensor([[1.0, 5.0], [2.0, -INF]])
-    assert ood.ood_scores(logits, torch.empty(2, 0)).tolist() == [[5.0], [2.0]]
+    assert ood_scores(logits, torch.empty(2, 0)).tolist() == [[5.0], [2.0]]
     distances = torch.tensor([[-1.0, -2.0], [-3.0, -4.0]])
-    assert torch.equal(ood.ood_scores(logits, distances), distances)
+    assert torch.equal(ood_scores(logits, distances), distances)
 
 
 @pytest.mark.parametrize("n", [4, 10, 18, 19, 30, 59, 500])

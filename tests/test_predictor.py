@@ -1,21 +1,30 @@
 """A predictor answers as the learner does, from any number of threads, and changes nothing."""
 
+import copy
+import json
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lessons import SMALL, World, done, paint
 from triphase.app import predictor as module
+from triphase.app.inference_parts import inference_parts
 from triphase.app.model import Model
-from triphase.app.predictor import Answer, Predictor, inference_parts
+from triphase.app.predictor import Answer, Predictor
 from triphase.app.publishing import version_state
 from triphase.app.refit import answering
 from triphase.app.store.versions import Store
+from triphase.app.teach import teach
+from triphase.context import Context
 from triphase.data.decoding import decode
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
@@ -31,12 +40,12 @@ def photos(folder: Path, size: int = 8) -> Images:
     return Images.from_array(pixels, torch.zeros(len(files), dtype=torch.long))
 
 
-def tensors(value: Any, name: str = "") -> dict[str, Tensor]:
-    """Every tensor of a state by its path."""
-    if isinstance(value, Tensor):
-        return {name: value}
+def arrays(value: Any, name: str = "") -> dict[str, NDArray[Any]]:
+    """Every array of a state by its path."""
+    if isinstance(value, np.ndarray | Tensor):
+        return {name: np.asarray(value)}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return {path: leaf for key, item in items for path, leaf in tensors(item, f"{name}/{key}").items()}
+    return {path: leaf for key, item in items for path, leaf in arrays(item, f"{name}/{key}").items()}
 
 
 @pytest.fixture(scope="module", params=["anchored", "anchored --replay none", "tpc", "slda", "ncm"])
@@ -65,13 +74,31 @@ def test_it_scores_as_the_learner_does(model: Path) -> None:
         assert torch.allclose(scores, expected_scores, rtol=1e-3, atol=1e-2)
 
 
+def test_where_there_are_graphs_torch_is_not_needed_and_answers_are_the_same(
+    original: World, tmp_path: Path
+) -> None:
+    options = {"backbone": "small_cnn", "image_size": 8, "memory": 60}
+    teach(tmp_path / "model", original.one, options, context=Context(engine="onnx"))
+    files = sorted(original.test.rglob("*.png"))
+    code = "import sys; sys.modules['torch'] = None; from triphase.cli import main; main()"
+    command = [sys.executable, "-c", code, "predict", str(tmp_path / "model"), *map(str, files), "--json"]
+    said = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["answers"]
+    taught = Model.from_state(Store(tmp_path / "model").load()[0])
+    z = unpack(latents(taught.network, photos(original.test), context=taught.context))
+    logits, scores = answering(taught)(z)
+    probability, best = taught.calibration.probabilities(logits).max(1)
+    assert [answer["best"] for answer in said] == [taught.names[label] for label in best.tolist()]
+    assert [answer["known"] for answer in said] == taught.calibration.accepts(scores).tolist()
+    assert [answer["probability"] for answer in said] == pytest.approx(probability.tolist(), abs=1e-4)
+
+
 def test_many_threads_get_the_answers_of_one_and_change_nothing(model: Path) -> None:
     predictor, images = Predictor.open(model), photos(model.with_name("test"))
     pixels = images.read(torch.arange(len(images)))
     rows = [torch.arange(call % 3, len(pixels), 1 + call % 4) for call in range(CALLS)]
     expected = [predictor(pixels[part]) for part in rows]
-    state = {"llf": dict(predictor.llf.state_dict()), "ensemble": dict(predictor.ensemble.state_dict())}
-    before = {name: tensor.clone() for name, tensor in tensors(state).items()}
+    state = [vars(member) for member in predictor._members]
+    before = copy.deepcopy(arrays(state))
 
     def ask(_: int) -> bool:
         pairs = zip([predictor(pixels[part]) for part in rows], expected, strict=True)
@@ -79,8 +106,9 @@ def test_many_threads_get_the_answers_of_one_and_change_nothing(model: Path) -> 
 
     with ThreadPoolExecutor(THREADS) as pool:
         assert all(pool.map(ask, range(THREADS)))
-    after = tensors(state)
-    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    after = arrays(state)
+    assert before and before.keys() == after.keys()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
 def test_it_reads_the_inference_parts_alone(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +118,9 @@ def test_it_reads_the_inference_parts_alone(model: Path, monkeypatch: pytest.Mon
     directory = Store(model).directory
     real = type(directory).read_part
 
-    def read_part(self: Any, digest: str) -> Any:
+    def read_part(self: Any, digest: str, **how: bool) -> Any:
         read.append(name_of[digest])
-        return real(self, digest)
+        return real(self, digest, **how)
 
     monkeypatch.setattr(type(directory), "read_part", read_part)
     Predictor.open(model)

@@ -189,12 +189,12 @@ def test_reader_of_a_version_that_is_just_removed_gets_the_next_one(tmp_path: Pa
     writer, reader = fill(tmp_path, 1), Store(tmp_path)
     real, pending = getattr(reader.directory, moment), [2, 3]
 
-    def interrupted(what: Any) -> Any:
+    def interrupted(what: Any, **how: bool) -> Any:
         if pending:
             i = pending.pop(0)
             writer.publish(model(i), info(i), taught(i))
             writer.prune(1)
-        return real(what)
+        return real(what, **how)
 
     setattr(reader.directory, moment, interrupted)
     state, version = reader.load()

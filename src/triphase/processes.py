@@ -169,11 +169,6 @@ def refuse_several(command: str) -> None:
         )
 
 
-def prints() -> bool:
-    """Whether this process prints: the first of those that torchrun has started, and every other one."""
-    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
-
-
 def _meet(size: int) -> tuple[Any, int]:
     """Find the other processes; returns what all of them can write to, and the number of this one."""
     import torch.distributed as dist

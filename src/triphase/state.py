@@ -1,7 +1,8 @@
 """Tensors and primitives <-> safetensors + JSON on disk, atomically. Nothing read here can execute anything.
 
 A state is a nested dict of tensors, numbers, strings, booleans, None and lists of those. One state is one
-safetensors file: its tensors, and the rest as JSON in the header.
+safetensors file: its tensors, and the rest as JSON in the header. What answers need is read as numpy arrays in the
+place of tensors: torch takes a second to import.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import sys
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import safetensors.torch
-import torch
+import numpy as np
 from safetensors import SafetensorError
-from torch import Tensor
 
 from triphase.errors import CannotWrite, CorruptState, Mismatch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = 1
 State = dict[str, Any]
@@ -32,7 +35,7 @@ State = dict[str, Any]
 def save(path: Path, state: Mapping[str, Any]) -> None:
     """Write a state as one file: under a temporary name, synced, then renamed.
 
-    >>> import tempfile
+    >>> import tempfile, torch
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save(Path(folder) / "a.safetensors", {"known": [0, 1], "head": {"weight": torch.ones(2)}})
     ...     load(Path(folder) / "a.safetensors")
@@ -43,20 +46,23 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 
 def to_bytes(state: Mapping[str, Any]) -> bytes:
     """A state as the content of its file."""
+    from safetensors.torch import save
+
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(split_tensors(state, tensors, ""))
     tensors = _unshared({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
     meta = {"format": str(FORMAT), "tree": tree, "crc": str(crc32(tree, tensors))}
-    return safetensors.torch.save(tensors, meta)
+    return save(tensors, meta)
 
 
-def load(path: Path, *, verify: bool = True) -> State:
+def load(path: Path, *, verify: bool = True, arrays: bool = False) -> State:
     """Read a state back; a damaged file is named, never half-used.
 
-    Without `verify` its CRC is not compared, which is for callers that have a checksum of their own.
+    Without `verify` its CRC is not compared, which is for callers that have a checksum of their own. With `arrays`
+    there are numpy arrays in the place of tensors.
     """
     try:
-        return from_bytes(read_file(path), path, verify=verify)
+        return from_bytes(read_file(path), path, verify=verify, arrays=arrays)
     except FileNotFoundError as error:
         raise CorruptState(f"{path} is missing; restore it, or delete {path.parent} to start again.") from error
     except (CorruptState, Mismatch):
@@ -67,11 +73,11 @@ def load(path: Path, *, verify: bool = True) -> State:
         ) from error
 
 
-def from_bytes(blob: bytes, path: Path, *, verify: bool = True) -> State:
+def from_bytes(blob: bytes, path: Path, *, verify: bool = True, arrays: bool = False) -> State:
     """The state that is the content of a file at `path`."""
     size = struct.unpack("<Q", blob[:8])[0]
     meta = json.loads(blob[8 : 8 + size])["__metadata__"]
-    tensors = safetensors.torch.load(blob)
+    tensors = _loaded(blob, arrays)
     check_format(path, int(meta["format"]))
     tree = meta["tree"]
     if verify and int(meta["crc"]) != crc32(tree, tensors):
@@ -80,6 +86,37 @@ def from_bytes(blob: bytes, path: Path, *, verify: bool = True) -> State:
     if not isinstance(state, dict):
         raise ValueError("it holds no state")
     return state
+
+
+def _loaded(blob: bytes, arrays: bool) -> dict[str, Any]:
+    loaded: dict[str, Any] = import_module(f"safetensors.{'numpy' if arrays else 'torch'}").load(blob)
+    return loaded
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor; where torch is not imported, there is none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is a tensor, or a numpy array in the place of one."""
+    return isinstance(value, np.ndarray) or is_tensor(value)
+
+
+def dtype_name(array: Any) -> str:
+    """What both libraries call a type, such as float32."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def raw_bytes(array: Any) -> memoryview:
+    """The content of a tensor or an array, row by row."""
+    if isinstance(array, np.ndarray):
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    import torch
+
+    content: memoryview = array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    return content
 
 
 def read_file(path: Path, *, follow_links: bool = True) -> bytes:
@@ -172,7 +209,7 @@ def make_directory(path: Path) -> None:
 
 def split_tensors(value: Any, tensors: dict[str, Tensor], name: str) -> Any:
     """The JSON part of a value; its tensors go into `tensors` under their path."""
-    if isinstance(value, Tensor):
+    if is_tensor(value):
         while name in tensors:  # {"a/b": ...} beside {"a": {"b": ...}}
             name += "'"
         tensors[name] = value.detach()
@@ -186,7 +223,7 @@ def split_tensors(value: Any, tensors: dict[str, Tensor], name: str) -> Any:
 
 def on_host(value: Any) -> Any:
     """A state whose tensors are on the CPU; those that are there already are not copied."""
-    if isinstance(value, Tensor):
+    if is_tensor(value):
         return value.detach().cpu() if value.device.type != "cpu" else value
     if isinstance(value, Mapping):
         return {key: on_host(item) for key, item in value.items()}
@@ -218,9 +255,9 @@ def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def crc32(tree: str, tensors: Mapping[str, Tensor]) -> int:
     crc = zlib.crc32(tree.encode())
     for name in sorted(tensors):
-        crc = zlib.crc32(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}".encode(), crc)
-        if tensors[name].numel():
-            crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
+        crc = zlib.crc32(f"{name} torch.{dtype_name(tensors[name])} {list(tensors[name].shape)}".encode(), crc)
+        if 0 not in tensors[name].shape:
+            crc = zlib.crc32(raw_bytes(tensors[name]), crc)
     return crc
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import onnx
@@ -10,11 +11,11 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.compose import add_prefix
 from torch import Tensor, nn
 
-from triphase.app.calibration import Calibration
-from triphase.app.ood import ood_scores
-from triphase.app.predictor import Predictor
+from triphase.app.answers import Calibration, ood_scores
+from triphase.image_size import load_size
 from triphase.models.engine import OPSET, OnnxBlock, export_graph
-from triphase.models.inference import Ensemble, Member, Whitening
+from triphase.models.inference import Ensemble, Member, Whitening, load_ensemble
+from triphase.models.stored_blocks import StoredBlocks
 
 INPUT = "pixels"  # uint8 (n, size, size, 3), RGB: as Pillow and numpy give an image
 LATENTS = "latents"  # what the frozen half of the network makes of them, float (n, ...)
@@ -70,30 +71,41 @@ class _MultipliedWhitening(Whitening):
 
 
 @torch.inference_mode()
-def answer_graph(predictor: Predictor, start: Literal["pixels", "latents"] = "pixels") -> ModelProto:
-    """The graph from uint8 pixels (n, size, size, 3), or float latents (n, ...), to OUTPUTS."""
-    x = torch.zeros(2, 3, predictor.size, predictor.size)
-    z = predictor.llf(x)
-    members = [member for member in predictor.ensemble.members if isinstance(member, Member)]
+def answer_graph(parts: Mapping[str, Any], start: Literal["pixels", "latents"] = "pixels") -> ModelProto:
+    """The graph from uint8 pixels (n, size, size, 3), or float latents (n, ...), to OUTPUTS, of inference parts."""
+    about = parts["inference"]
+    size = load_size(about)
+    blocks = StoredBlocks(about["backbone"], size)
+    llf, ensemble = blocks.llf(parts["inference_llf"]), load_ensemble(_joined(parts), blocks.csf)
+    x = torch.zeros(2, 3, size, size)
+    z = llf(x)
+    members = [member for member in ensemble.members if isinstance(member, Member)]
     features = [member.csf(z) for member in members]
-    answering = Answering(predictor.ensemble, predictor.calibration, [f.shape[1] for f in features])
-    parts = _Parts()
+    answering = Answering(ensemble, Calibration.stored(about), [f.shape[1] for f in features])
+    whole = _Parts()
     if start == "pixels":
-        parts.node("Cast", [INPUT], "float_pixels", to=TensorProto.FLOAT)
-        parts.node("Transpose", ["float_pixels"], "planes", perm=[0, 3, 1, 2])
-        parts.block(_graph_of(predictor.llf, x), "llf/", "planes")
-        given = helper.make_tensor_value_info(INPUT, TensorProto.UINT8, ["n", predictor.size, predictor.size, 3])
+        whole.node("Cast", [INPUT], "float_pixels", to=TensorProto.FLOAT)
+        whole.node("Transpose", ["float_pixels"], "planes", perm=[0, 3, 1, 2])
+        whole.block(_graph_of(llf, x), "llf/", "planes")
+        given = helper.make_tensor_value_info(INPUT, TensorProto.UINT8, ["n", size, size, 3])
     else:
-        parts.node("Identity", [LATENTS], "llf/y")
+        whole.node("Identity", [LATENTS], "llf/y")
         given = helper.make_tensor_value_info(LATENTS, TensorProto.FLOAT, ["n", *z.shape[1:]])
     for number, member in enumerate(members):
-        parts.block(_graph_of(member.csf, z), f"csf_{number}/", "llf/y")
-    parts.node("Concat", [f"csf_{number}/y" for number in range(len(members))], "features", axis=1)
+        whole.block(_graph_of(member.csf, z), f"csf_{number}/", "llf/y")
+    whole.node("Concat", [f"csf_{number}/y" for number in range(len(members))], "features", axis=1)
     last = onnx.load_from_string(export_graph(answering, torch.cat(features, 1), OUTPUTS))
-    parts.block(last, ANSWER, "features")
+    whole.block(last, ANSWER, "features")
     for name in OUTPUTS:
-        parts.node("Identity", [f"{ANSWER}{name}"], name)
-    return parts.model(given, len(predictor.names))
+        whole.node("Identity", [f"{ANSWER}{name}"], name)
+    return whole.model(given, len(about["names"]))
+
+
+def _joined(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of the ensemble out of its parts."""
+    state = parts["inference_scores"]
+    members = [member | {"csf": parts[f"inference_csf_{i}"]} for i, member in enumerate(state["members"])]
+    return {**state, "members": members}
 
 
 class _Parts:

@@ -1,4 +1,4 @@
-"""How far an answer can be trusted: a temperature for probabilities, thresholds for "unknown".
+"""How far answers can be trusted: fits a temperature for probabilities, thresholds for "unknown".
 
 Both are fitted on exemplars: stored photos that are never trained on.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,42 +23,6 @@ MAX_FACTOR = 1e3  # the temperature stays within this factor of the spread of th
 N_BISECTIONS = 50  # which leave 1e-14 of the range of log(1/T); scipy would take longer to import
 # Share of known images that each threshold accepts, by the number of out-of-distribution scores: 95 % in all.
 ACCEPT = {1: (0.95,), 2: (0.96, 0.99)}
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What turns scores into an answer."""
-
-    temperature: float = 1.0
-    thresholds: tuple[float, ...] = ()  # one for each out-of-distribution score; -inf accepts everything
-    moments: tuple[Moments, ...] = ()  # of each score by class, where no exemplar may be kept
-
-    @property
-    def rejects(self) -> bool:
-        """Whether an answer can be "unknown"; not with few photos, nor after `forget` without stored samples."""
-        return any(threshold > -math.inf for threshold in self.thresholds)
-
-    def probabilities(self, logits: Tensor) -> Tensor:
-        """(n, classes)"""
-        return (logits / self.temperature).softmax(1)
-
-    def accepts(self, ood_scores: Tensor) -> Tensor:
-        """(n,) bool: whether all of an image's out-of-distribution scores (n, k) are above their thresholds."""
-        known = torch.ones_like(ood_scores[:, 0], dtype=torch.bool)  # by len(), an export would fix the number
-        if self.rejects:
-            for column, least in zip(ood_scores.unbind(1), self.thresholds, strict=True):
-                known = known & (column >= least)
-        return known
-
-
-def doubts(probabilities: Tensor, known: Tensor) -> Tensor:
-    """(n,): 1 minus the margin between the two best classes; for "unknown" 2 minus the best probability.
-
-    >>> doubts(torch.tensor([[0.75, 0.25], [0.75, 0.25]]), torch.tensor([True, False])).tolist()
-    [0.5, 1.25]
-    """
-    best = torch.cat([probabilities, probabilities.new_zeros(len(probabilities), 1)], 1).topk(2).values
-    return torch.where(known, 1 - (best[:, 0] - best[:, 1]), 2 - best[:, 0])
 
 
 def thresholds_of(ood_scores: Tensor) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Collection
 
-from triphase.data.sources.folder import UNLABELLED_FOLDER
+from triphase.data import UNLABELLED_FOLDER
 from triphase.errors import InvalidValue
 from triphase.printable import printable
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor
 from triphase.app import removal
 from triphase.app.class_names import class_name
 from triphase.app.hold_out import hold_out
+from triphase.app.inference_parts import inference_parts
 from triphase.app.learning import learn, recipe_of
 from triphase.app.model import Model
 from triphase.app.near_duplicates import HASH_SIZE, dhash
@@ -26,7 +27,7 @@ from triphase.app.options import ModelOptions
 from triphase.app.photo_size import size_for_pictures
 from triphase.app.pictures import Pictures, as_images
 from triphase.app.plan import KEEP
-from triphase.app.predictor import UNKNOWN, Predictor, inference_parts
+from triphase.app.predictor import UNKNOWN, Predictor
 from triphase.app.publishing import version_state
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
@@ -128,7 +129,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise
         self.model_, self._kind, self.n_lessons_ = model, kind, model.lessons
         self.classes_ = _values(model.names, kind)
-        self._inference = Predictor(inference_parts(model), self.device), self.classes_
+        self._inference = self._predictor(inference_parts(model)), self.classes_
         return self
 
     def predict_proba(self, X: Pictures) -> NDArray[np.float64]:
@@ -170,7 +171,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classifier.classes_ = _values(names, classifier._kind)
         except ValueError:  # numbers once, until the command line brought a name
             classifier._kind, classifier.classes_ = "str", np.array(names)
-        classifier._inference, classifier._origin = (Predictor(state, device), classifier.classes_), version
+        classifier._inference, classifier._origin = (classifier._predictor(state), classifier.classes_), version
         classifier.n_lessons_ = classifier.model_.lessons
         return classifier
 
@@ -183,6 +184,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _model_options(self) -> dict[str, Any]:
         """The parameters that a model is made with, and keeps."""
         return {name: value for name, value in self.get_params().items() if name != "device"}
+
+    def _predictor(self, parts: Mapping[str, Any]) -> Predictor:
+        return Predictor(parts, self.device, torch.get_num_threads())
 
     def _context(self) -> Context:
         return Context(engine="auto", device=self.device)

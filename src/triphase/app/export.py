@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -21,10 +22,9 @@ from triphase.app.predictor import PARTS, Predictor
 from triphase.app.scan import Watch
 from triphase.app.store.versions import Store
 from triphase.data.decoding import DRAFT
-from triphase.device import choose
 from triphase.errors import BadData, InvalidValue, Mismatch
-from triphase.models.engine import open_session
-from triphase.models.image_size import scaling_of
+from triphase.image_size import scaling_of
+from triphase.onnx_session import open_session
 
 SUFFIX = ".onnx"
 
@@ -69,14 +69,13 @@ def export(
         raise BadData(
             "8-bit integers are calibrated on photos, and this model stores no pixels: give a folder with --photos."
         )
-    predictor = Predictor(parts)
+    predictor = Predictor(parts, device, torch.get_num_threads())
     if photos is None:
         samples = stored_samples(parts.get("memory"), predictor.size)
     else:
         samples = photo_samples(Path(photos), predictor.names, predictor.size, skip_bad=skip_bad, watch=watch)
     watch({"event": "stage", "name": "Exporting"})
-    compared = predictor if choose(device).type == "cpu" else Predictor(parts, device)
-    graph, parity, latents = _checked_graph(predictor, compared, samples, watch)
+    graph, parity, latents = _checked_graph(parts, predictor, samples, watch)
     loss = None
     if quantize:
         watch({"event": "stage", "name": "Calibrating 8-bit integers"})
@@ -143,18 +142,18 @@ def _check_target(out: Path, model: Path) -> None:
 
 
 def _checked_graph(
-    predictor: Predictor, compared: Predictor, samples: Samples, watch: Watch
+    parts: Mapping[str, Any], predictor: Predictor, samples: Samples, watch: Watch
 ) -> tuple[ModelProto, Parity, Parity | None]:
-    """The graph of a predictor on the CPU, after checking that it answers like the predictor on its device."""
+    """The graph of inference parts, once it has been seen to answer as their predictor on any device does."""
     try:
-        graph = answer_graph(predictor)
+        graph = answer_graph(parts)
         whole = run_pixels(open_session(graph.SerializeToString(), torch.get_num_threads()))
         tail = None
         if len(samples.latents):
-            content = answer_graph(predictor, "latents").SerializeToString()
+            content = answer_graph(parts, "latents").SerializeToString()
             tail = run_latents(open_session(content, torch.get_num_threads()))
     except (RuntimeError, ValueError, ValidationError) as error:
         raise Mismatch(f"This model cannot be written as ONNX ({error}).") from error
     watch({"event": "stage", "name": "Comparing its answers with the model's"})
-    parity = check_pixels(compared, whole, samples.pixels)
-    return graph, parity, None if tail is None else check_latents(compared, tail, samples.latents)
+    parity = check_pixels(predictor, whole, samples.pixels)
+    return graph, parity, None if tail is None else check_latents(predictor, tail, samples.latents)

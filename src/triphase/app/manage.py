@@ -90,7 +90,7 @@ def evaluate(
     """Accuracy on class folders; classes that the model does not know are refused."""
     store, budget = open_store(path), Budget()
     parts, _ = store.load(parts=("inference", "taught"))
-    predictor, taught = Predictor(parts, device), parts["taught"]
+    predictor, taught = Predictor(parts, device, torch.get_num_threads()), parts["taught"]
     photos = scan(folder, predictor.size, budget, skip_bad=skip_bad, watch=watch)
     names = predictor.names
     if strangers := [name for name in photos.names if name not in names]:

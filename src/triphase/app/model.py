@@ -11,10 +11,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from triphase.app.calibration import Calibration
+from triphase.app.answers import Calibration, ood_scores
 from triphase.app.network import build_network
 from triphase.app.occasions import n_alike
-from triphase.app.ood import Moments, ood_scores
+from triphase.app.ood import Moments
 from triphase.app.options import LEARNERS, ModelOptions, parse_memory
 from triphase.app.store.state_schema import check_learner
 from triphase.context import Context
@@ -23,10 +23,10 @@ from triphase.data.images import Images
 from triphase.data.memory import HELD_OUT, Memory
 from triphase.device import record_name
 from triphase.errors import CorruptState, InvalidValue
+from triphase.image_size import load_size
 from triphase.learners.protocol import Teachable
 from triphase.models import SplitClassifier, placed
 from triphase.models.engine import engine_of, frozen_form, remember_graphs
-from triphase.models.image_size import load_size
 from triphase.models.inference import Ensemble
 
 BATCH = 256

@@ -17,11 +17,6 @@ from triphase.errors import InvalidValue
 MIN_SCORES = 4  # from which a threshold can be fitted
 
 
-def ood_scores(logits: Tensor, distances: Tensor) -> Tensor:
-    """(n, k): a member's distances where it has some, else the highest logit (Hendrycks et al., 2022)."""
-    return distances if distances.shape[1] else logits.amax(1, keepdim=True)
-
-
 def threshold(scores_known: Tensor, accept: float = 0.95) -> float:
     """Answer "unknown" below this score: in expectation at least `accept` of known images are above it.
 

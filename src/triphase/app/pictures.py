@@ -17,7 +17,7 @@ from triphase.data.images import Images, content_ids, resize
 from triphase.data.sources.files import file_id
 from triphase.data.squares import square
 from triphase.errors import InvalidValue
-from triphase.models.image_size import scaling_of
+from triphase.image_size import scaling_of
 
 Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "NDArray[np.uint8]", Tensor]
 

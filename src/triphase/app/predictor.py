@@ -1,38 +1,40 @@
-"""Predictor: answers from the inference parts of a version, never writes, and serves any number of threads."""
+"""Predictor: answers from the inference parts of a version, never writes, and serves any number of threads.
+
+It computes in numpy. Where ONNX Runtime runs the network, torch is not even imported, which takes a second.
+"""
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
 
-from triphase.app.calibration import Calibration, doubts
-from triphase.app.ood import ood_scores
-from triphase.app.refit import answering
+from triphase import scoring
+from triphase.app.answers import Calibration, doubts, ood_scores
 from triphase.app.store.versions import Store
-from triphase.data.decoding import decode, in_threads
-from triphase.data.images import Images
-from triphase.device import choose
+from triphase.data.decoding import DECODE_THREADS, decode_array
 from triphase.errors import BadData, CorruptState
-from triphase.models import SplitClassifier, build_for_photos
-from triphase.models.engine import CPU, load_graph, provider_for
-from triphase.models.folding import fold_layout_
-from triphase.models.image_size import load_size, size_state
-from triphase.models.inference import ensemble_state, load_ensemble
+from triphase.image_size import load_size
+from triphase.onnx_session import CPU, CUDA, offers_cuda, open_session
+from triphase.scoring import Array
 
 if TYPE_CHECKING:
-    from triphase.app.model import Model
+    import torch
+    from torch import Tensor
+
+    from triphase.data.images import Images
 
 PARTS = ("inference",)  # how the names of the parts begin that a predictor reads
 PIXELS = 1 << 18  # that pass the network together, at most
 UNKNOWN = "unknown"
+Numbers = NDArray[Any]
+Block = Callable[[Numbers], Numbers]
 
 
 @dataclass(frozen=True)
@@ -46,73 +48,103 @@ class Answer:
     doubt: float = 0.0  # by which a person reviews answers: from 0, sure, to 2, like nothing that was taught
 
 
-class Predictor:
-    """A network ready for inference, solved weights, calibration and class names."""
+@dataclass(frozen=True)
+class Member:
+    """One linear classifier of the features of csf."""
 
-    def __init__(self, parts: Mapping[str, Any], device: str | torch.device = "cpu") -> None:
-        """`parts` are those that `inference_parts` made; graphs stay on the CPU if ONNX Runtime has no other."""
-        wanted, graphs = (
-            choose(device),
-            any("graph" in part for part in parts.values() if isinstance(part, Mapping)),
-        )
-        provider = provider_for(wanted) if graphs else CPU
-        self.device = torch.device("cpu") if provider is None else wanted
+    csf: Block
+    weight: Numbers  # (n_classes, D)
+    bias: Numbers | None  # (n_classes,)
+    unit_length: bool  # features are scaled to length 1
+    whitening: Mapping[str, Numbers] | None  # factor (D, D), whitened means (n_classes, D) and their centre (D,)
+
+    def features(self, z: Numbers) -> Numbers:
+        """(n, D) of latents."""
+        f = self.csf(z)
+        return scoring.unit_length(f) if self.unit_length else f
+
+    def scores(self, f: Numbers) -> Numbers:
+        """(n, n_classes) of features."""
+        scores: Numbers = scoring.linear(f, self.weight, self.bias)
+        return scores
+
+    def distances(self, f: Numbers) -> Numbers:
+        """(n, 2) out-of-distribution scores, or (n, 0) for a member without covariance."""
+        if self.whitening is None:
+            return np.empty((len(f), 0), f.dtype)
+        white = scoring.whiten(f - self.whitening["centre"], self.whitening["factor"])
+        near: Numbers = scoring.nearness(white, self.whitening["means"])
+        return near
+
+
+class Predictor:
+    """A network ready for inference, solved weights, calibration and class names.
+
+    What is given as tensors is answered in tensors, and arrays in arrays.
+    """
+
+    def __init__(
+        self, parts: Mapping[str, Any], device: str | torch.device = "cpu", threads: int | None = None
+    ) -> None:
+        """`parts` are those that `inference_parts` made; graphs stay on the CPU if ONNX Runtime has no other.
+
+        ONNX Runtime computes in as many threads as are asked for, or else as there are cores.
+        """
         try:
-            about = parts["inference"]
+            arrays = {name: _as_arrays(part) for name, part in parts.items() if name.startswith(PARTS)}
+            blocks = _Blocks(arrays, device, threads or cores())
+            self.device = str(blocks.device)
+            about, scores = arrays["inference"], arrays["inference_scores"]
             self.names, self.size = tuple(about["names"]), load_size(about)
-            thresholds = tuple(-math.inf if t is None else t for t in about["thresholds"])
-            self.calibration = Calibration(about["temperature"], thresholds)
-            blocks = _Blocks(about["backbone"], self.size, provider or CPU)
-            self.llf = blocks.llf(parts["inference_llf"]).to(self.device)
-            self.ensemble = load_ensemble(_joined(parts), blocks.csf).to(self.device)
+            self.calibration = Calibration.stored(about)
+            self._llf = blocks.llf()
+            self._members = [blocks.member(number, saved) for number, saved in enumerate(scores["members"])]
+            self._weights, self._stds = scores["weights"], scores["stds"]
             self._check()
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise CorruptState(f"The parts of this model do not belong together ({error!r}).") from error
 
     @classmethod
-    def open(cls, path: Path | str, device: str | torch.device = "cpu") -> Predictor:
+    def open(cls, path: Path | str, device: str | torch.device = "cpu", threads: int | None = None) -> Predictor:
         """The predictor of the version in use in a model directory."""
-        parts, _ = Store(path).load(parts=PARTS)
-        return cls(parts, device)
+        parts, _ = Store(path).load(parts=PARTS, arrays=True)
+        return cls(parts, device, threads)
 
     def _check(self) -> None:
         """Refuse parts of different models: a blank image must get one probability for each class."""
-        probabilities, _ = self(torch.zeros(1, 3, self.size, self.size, dtype=torch.uint8))
-        if probabilities.shape != (1, len(self.names)) or not bool(probabilities.isfinite().all()):
+        probabilities, _ = self(np.zeros((1, 3, self.size, self.size), np.uint8))
+        if probabilities.shape != (1, len(self.names)) or not bool(np.isfinite(probabilities).all()):
             raise ValueError(f"{probabilities.shape[1]} scores for {len(self.names)} classes")
 
-    @torch.inference_mode()
-    def __call__(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, pixels: Array) -> tuple[Array, Array]:
         """Probabilities (n, classes) of uint8 pixels (n, 3, size, size), and whether each is known, (n,) bool."""
         logits, scores = self.scores(pixels)
         return self.calibration.probabilities(logits), self.calibration.accepts(scores)
 
-    def scores(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def scores(self, pixels: Array) -> tuple[Array, Array]:
         """Logits (n, classes) and out-of-distribution scores (n, k), from which calibration makes the answers."""
         return self.latent_scores(self.latents(pixels))
 
-    @torch.inference_mode()
-    def latents(self, pixels: Tensor) -> Tensor:
+    def latents(self, pixels: Array) -> Array:
         """What the frozen half of the network makes of uint8 pixels (n, 3, size, size)."""
-        x = pixels.to(self.device).float().contiguous(memory_format=torch.channels_last)
-        z: Tensor = self.llf(x)
-        return z
+        return _like(pixels, self._llf(_array(pixels).astype(np.float32)))
 
-    @torch.inference_mode()
-    def latent_scores(self, z: Tensor) -> tuple[Tensor, Tensor]:
+    def latent_scores(self, z: Array) -> tuple[Array, Array]:
         """As `scores`, of latents."""
-        logits, distances = (t.cpu() for t in self.ensemble(z.to(self.device)))
-        if not bool(torch.isfinite(logits).all()):
+        parts, distances = scoring.member_scores(self._members, self._stds, _array(z))
+        logits = scoring.weighted(parts, self._weights)
+        if not bool(np.isfinite(logits).all()):
             raise CorruptState("The scores of this model are not finite: go back to the version before it.")
-        return logits, ood_scores(logits, distances)
+        return _like(z, logits), _like(z, ood_scores(logits, distances))
 
-    @torch.inference_mode()
-    def features(self, pixels: Tensor) -> Tensor:
+    def features(self, pixels: Array) -> Array:
         """(n, D) of uint8 pixels (n, 3, size, size): by these, photos are compared (`TaughtIndex.nearest`)."""
-        return self.ensemble.features(self.latents(pixels)).cpu()
+        return _like(pixels, self._members[-1].features(_array(self.latents(pixels))))
 
     def predict(self, images: Images) -> tuple[Tensor, Tensor]:
         """The same of images that are read as they are needed; never many at a time, so memory stays bounded."""
+        import torch
+
         rows = torch.arange(len(images)).split(self.chunk)
         parts = [self(images.read(part)) for part in rows if len(part)]
         if not parts:
@@ -120,28 +152,39 @@ class Predictor:
         probabilities, known = zip(*parts, strict=True)
         return torch.cat(probabilities), torch.cat(known)
 
-    def answers(self, pixels: Tensor) -> list[Answer]:
+    def answers(self, pixels: Array) -> list[Answer]:
         """What the model says about each of a few images."""
-        probabilities, known = self(pixels)
-        best = probabilities.max(1)
-        columns = best.indices, best.values, known, doubts(probabilities, known)
+        probabilities, known = self(_array(pixels))
+        columns = probabilities.argmax(1), probabilities.max(1), known, doubts(probabilities, known)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [Answer(self.names[i] if ok else UNKNOWN, p, self.names[i], ok, doubt) for i, p, ok, doubt in rows]
 
     def answer_files(self, files: Sequence[Path]) -> list[Answer | str]:
         """For each file what the model says about it, or a sentence why it cannot be read."""
         answers: list[Answer | str] = []
-        for start in range(0, len(files), self.chunk):
-            decoded = in_threads(self._decode, files[start : start + self.chunk])
-            pixels = [picture for picture in decoded if isinstance(picture, Tensor)]
-            said = iter(self.answers(torch.stack(pixels)) if pixels else [])
+        for decoded in self._decoded(files):
+            pixels = [picture for picture in decoded if not isinstance(picture, str)]
+            said = iter(self.answers(np.stack(pixels)) if pixels else [])
             answers += [picture if isinstance(picture, str) else next(said) for picture in decoded]
         return answers
 
-    def _decode(self, file: Path) -> Tensor | str:
+    def _decoded(self, files: Sequence[Path]) -> Iterator[list[NDArray[np.uint8] | str]]:
+        """The pixels of photos, or sentences, a few at a time; the next ones are decoded meanwhile."""
+        if len(files) == 1:
+            yield [self._decode(files[0])]
+            return
+        with ThreadPoolExecutor(DECODE_THREADS) as pool:
+            starts = range(0, len(files), self.chunk)
+            ahead = [pool.map(self._decode, files[start : start + self.chunk]) for start in starts[:2]]
+            for start in starts:
+                yield list(ahead.pop(0))
+                later = start + 2 * self.chunk
+                ahead.append(pool.map(self._decode, files[later : later + self.chunk]))
+
+    def _decode(self, file: Path) -> NDArray[np.uint8] | str:
         """The pixels of a photo, or a sentence."""
         try:
-            return decode(file, self.size)
+            return decode_array(file, self.size)
         except BadData as error:
             return str(error)
 
@@ -152,47 +195,75 @@ class Predictor:
 
 
 class _Blocks:
-    """Loads frozen blocks: graphs for ONNX Runtime, or weights for torch, which need the network's layers."""
+    """Loads frozen blocks as functions of arrays: graphs for ONNX Runtime, or weights, which need torch."""
 
-    def __init__(self, backbone: str, size: int, provider: str) -> None:
-        self._provider = provider
-        self._build = partial(build_for_photos, backbone, image_size=size, load_pretrained=False)
-        self._network: SplitClassifier | None = None
+    def __init__(self, parts: Mapping[str, Any], device: str | torch.device, threads: int) -> None:
+        self._parts, self._threads = parts, threads
+        graphs = any("graph" in part for part in parts.values())
+        self.device, self._provider = _placed(device, graphs)
 
-    def llf(self, saved: Mapping[str, Any]) -> nn.Module:
-        return load_graph(saved, self._provider) if "graph" in saved else self._load(saved, "llf")
+    def llf(self) -> Block:
+        """llf, from float pixels 0..255."""
+        saved = self._parts["inference_llf"]
+        return self._session(saved) if "graph" in saved else self._module(saved, "llf")
 
-    def csf(self, saved: Mapping[str, Any]) -> nn.Module:
-        return load_graph(saved, self._provider) if "graph" in saved else self._load(saved, "csf")
+    def member(self, number: int, saved: Mapping[str, Any]) -> Member:
+        """A member of the ensemble."""
+        csf, whitening = self._parts[f"inference_csf_{number}"], saved["whitening"]
+        if whitening is not None:
+            whitening = whitening | {"factor": scoring.unpacked(whitening["factor"], len(whitening["centre"]))}
+        reader = self._session(csf) if "graph" in csf else self._module(csf, "csf", saved["max_width"])
+        return Member(reader, saved["weight"], saved["bias"], saved["unit_length"], whitening)
 
-    def _load(self, saved: Mapping[str, Any], name: str) -> nn.Module:
-        if self._network is None:
-            self._network = self._build()
-        block = fold_layout_(copy.deepcopy(getattr(self._network, name)))
-        block.load_state_dict(saved)
-        return block.eval().requires_grad_(False)
+    def _session(self, saved: Mapping[str, Any]) -> Block:
+        session = open_session(saved["graph"].tobytes(), self._threads, self._provider)
+        return lambda x: session.run(None, {"x": np.ascontiguousarray(x)})[0]
 
+    def _module(self, saved: Mapping[str, Any], name: str, max_width: int | None = None) -> Block:
+        from triphase.models.stored_blocks import StoredBlocks, on_arrays
 
-def inference_parts(model: Model) -> dict[str, Any]:
-    """What a predictor needs of a model, one entry for each part that changes at its own pace."""
-    state, calibration = ensemble_state(answering(model)), model.calibration
-    csfs = {f"inference_csf_{i}": member.pop("csf") for i, member in enumerate(state["members"])}
-    return {
-        "inference": {
-            "backbone": model.options.backbone,
-            **size_state(model.size),
-            "names": list(model.names),
-            "temperature": calibration.temperature,
-            "thresholds": [t if t > -math.inf else None for t in calibration.thresholds],
-        },
-        "inference_llf": dict(model.llf.state_dict()),
-        "inference_scores": state,
-        **csfs,
-    }
+        about = self._parts["inference"]
+        blocks = StoredBlocks(about["backbone"], load_size(about))
+        return on_arrays(blocks.llf(saved) if name == "llf" else blocks.csf(saved, max_width), self.device)
 
 
-def _joined(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of the ensemble out of its parts."""
-    state = parts["inference_scores"]
-    members = [member | {"csf": parts[f"inference_csf_{i}"]} for i, member in enumerate(state["members"])]
-    return {**state, "members": members}
+def cores() -> int:
+    """How many threads compute together where nobody says otherwise: as many as torch would take."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _placed(device: str | torch.device, graphs: bool) -> tuple[str | torch.device, str]:
+    """The device that computes, and what ONNX Runtime computes with there."""
+    if str(device) == "cpu" or (graphs and str(device) == "auto" and not offers_cuda()):
+        return "cpu", CPU
+    from triphase.device import choose
+
+    chosen = choose(device)
+    if not graphs:
+        return chosen, CPU
+    return (chosen, CUDA) if chosen.type == "cuda" and offers_cuda() else ("cpu", CPU)
+
+
+def _as_arrays(value: Any) -> Any:
+    """A part of a state with arrays in the place of tensors, in the same memory."""
+    if isinstance(value, Mapping):
+        return {key: _as_arrays(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_arrays(item) for item in value]
+    return _array(value) if hasattr(value, "detach") else value
+
+
+def _array(x: Array) -> Numbers:
+    return x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
+
+
+def _like(given: Array, array: Numbers) -> Array:
+    """An array as a tensor, if a tensor was given."""
+    if isinstance(given, np.ndarray):
+        return array
+    import torch
+
+    return torch.from_numpy(array)

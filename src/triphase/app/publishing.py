@@ -12,10 +12,10 @@ import torch
 
 from triphase.app.evaluation import ClassResult, Evaluation, Verdict, guard
 from triphase.app.hold_out import Lesson
+from triphase.app.inference_parts import inference_parts
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.model import Model
 from triphase.app.plan import LessonSettings, Plan
-from triphase.app.predictor import inference_parts
 from triphase.app.scan import Watch
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store

@@ -19,7 +19,7 @@ from triphase.app.answer_graph import ANSWER, INPUT
 from triphase.app.export_check import run_pixels
 from triphase.app.export_samples import UNKNOWN_CLASS, Samples, spread
 from triphase.errors import Mismatch
-from triphase.models.engine import open_session
+from triphase.onnx_session import open_session
 
 N_CALIBRATION = 128  # photos at most from which the ranges of activations are taken
 BATCH = 8

@@ -13,9 +13,9 @@ from triphase.app.hold_out import Lesson
 from triphase.app.model import Model
 from triphase.app.near_duplicates import matches_stored
 from triphase.app.scan import UnlabelledPhotos
+from triphase.data import UNLABELLED_FOLDER
 from triphase.data.feature_cache import latents
 from triphase.data.memory import HELD_OUT
-from triphase.data.sources.folder import UNLABELLED_FOLDER
 from triphase.learners.protocol import UsesUnlabelled
 
 Unlabelled = Literal["ignore", "pseudo"]

@@ -16,7 +16,6 @@ from triphase import __version__
 from triphase.cli.usage import Command, PrintableUsage
 from triphase.errors import ProcessFailed, TriphaseError, TriphaseWarning
 from triphase.printable import printable
-from triphase.processes import prints
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WRONG_USAGE = 2
@@ -86,13 +85,13 @@ def main() -> None:
     """Run a command; an error that the user can fix is printed as one sentence, with exit status 1."""
     _keep_freed_memory()
     warnings.simplefilter("ignore")
-    if prints():
+    if _prints():
         warnings.simplefilter("always", TriphaseWarning)
     warnings.showwarning = _show_warning
     try:
         build(sys.argv[1:])()
     except TriphaseError as error:
-        if not prints() and not isinstance(error, ProcessFailed):
+        if not _prints() and not isinstance(error, ProcessFailed):
             sys.exit(1)  # the first process says the same
         _fail(str(error))
     except OSError as error:  # a file that may not be read, a disk that is full
@@ -101,13 +100,18 @@ def main() -> None:
         where = "" if error.filename is None else f"{printable(os.fsdecode(error.filename))}: "
         _fail(f"{where}{error.strerror}.")
     except SystemExit as end:
-        if end.code == WRONG_USAGE and "--json" in sys.argv and prints():
+        if end.code == WRONG_USAGE and "--json" in sys.argv and _prints():
             print(json.dumps({"error": "Wrong usage; standard error says what is wrong."}))
         if end.code != CTRL_C:
             raise
-        if prints():
+        if _prints():
             print("Stopped.", file=sys.stderr)
         sys.exit(1)
+
+
+def _prints() -> bool:
+    """Whether this process prints: the first of those that torchrun has started, and every other one."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
 
 
 def _fail(sentence: str) -> None:

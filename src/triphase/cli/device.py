@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
-from triphase.device import choose, make_deterministic, record_name
 from triphase.errors import InvalidValue
-from triphase.processes import Processes
+
+if TYPE_CHECKING:
+    import torch
+
+    from triphase.processes import Processes
 
 Device = Annotated[
     str | None,
@@ -20,6 +22,8 @@ Device = Annotated[
 
 def open_device(name: str | None) -> torch.device:
     """The device of that name; prints what "auto" has chosen, unless it is the CPU by default."""
+    from triphase.device import choose, make_deterministic, record_name  # which imports torch
+
     device = choose(name or "auto")
     if name == "auto" or (name is None and device.type != "cpu"):
         print(f"Computing on {record_name(device)}.", file=sys.stderr)
@@ -30,6 +34,8 @@ def open_device(name: str | None) -> torch.device:
 
 def device_of(processes: Processes, name: str | None) -> str | None:
     """The name of the device of one of several processes: where there are GPUs, each has its own."""
+    from triphase.device import choose
+
     device = choose(name or "auto")
     if processes.size == 1 or device.type == "cpu":
         return name

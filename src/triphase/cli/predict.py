@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from triphase.app.predictor import Answer, Predictor
@@ -37,9 +36,8 @@ def predict(
       triphase predict my-model inbox/*.jpg --doubtful-first
       triphase predict my-model new.jpg --json
     """
-    if len(files) == 1:
-        torch.set_num_threads(1)  # for one photo, waiting for a second core that is busy costs more than it brings
-    answers = _open(model, device).answer_files(files)
+    # for one photo, waiting for a second core that is busy costs more than it brings
+    answers = _open(model, device, threads=1 if len(files) == 1 else None).answer_files(files)
     faults = [answer for answer in answers if isinstance(answer, str)]
     said = [(file, answer) for file, answer in zip(files, answers, strict=True) if isinstance(answer, Answer)]
     if doubtful_first:
@@ -61,11 +59,12 @@ def _row(file: Path, answer: Answer) -> tuple[str, str, str]:
     return printable(file), printable(answer.label), doubt
 
 
-def _open(model: Path, device: str | None) -> Predictor:
+def _open(model: Path, device: str | None, threads: int | None) -> Predictor:
     """The predictor of a model on a device; the CPU answers where ONNX Runtime has nothing for the device."""
-    wanted = open_device(device)
-    predictor = Predictor.open(model, wanted)
-    if predictor.device.type != wanted.type:
-        sentence = f"ONNX Runtime offers nothing for {wanted.type} here, and this model holds its graphs"
+    predictor = Predictor.open(model, device or "auto", threads)
+    if device == "auto" or predictor.device != "cpu":
+        open_device(device)
+    elif device is not None and device != "cpu":
+        sentence = f"ONNX Runtime offers nothing for {device} here, and this model holds its graphs"
         warnings.warn(f"{sentence}: the CPU answers.", TriphaseWarning, stacklevel=2)
     return predictor

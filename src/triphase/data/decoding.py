@@ -14,15 +14,17 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from PIL import Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
-from torch import Tensor
 
-from triphase.data.squares import squares
+from triphase.data.squares import Pixels, squares, tensors
 from triphase.errors import BadData
-from triphase.models.image_size import scaling_of
+from triphase.image_size import scaling_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DECODE_THREADS = min(8, (os.cpu_count() or 2) + 2)  # some wait for the disk; each may hold a photo below LARGE
 LARGE = 1 << 24  # pixels of an image that is decoded while no other large one is, so that memory stays bounded
@@ -46,6 +48,12 @@ def decode(path: Path, size: int) -> Tensor:
     return decode_sizes(path, (size,))[0]
 
 
+def decode_array(path: Path, size: int) -> Pixels:
+    """The same as an array."""
+    check_file(path)
+    return _decode(path, path, (size,))[0]
+
+
 def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
     """One file as a uint8 (3, size, size) square of each size, from pixels that are decoded once; see `squares`.
 
@@ -55,19 +63,19 @@ def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
     pixels is decoded whole: it is the whole photo that timm scales.
     """
     check_file(path)
-    return _decode(path, path, sizes)
+    return tensors(_decode(path, path, sizes))
 
 
 def decode_bytes(content: bytes, name: str, sizes: Sequence[int], *, max_pixels: int | None = None) -> list[Tensor]:
     """The content of a file in the same way; sentences call it `name`, and more than `max_pixels` are refused."""
     if not content:
         raise BadData(f"{name} is an empty file, as a failed copy leaves it; copy the photo again, or remove it.")
-    return _decode(BytesIO(content), Path(name), sizes, max_pixels)
+    return tensors(_decode(BytesIO(content), Path(name), sizes, max_pixels))
 
 
 def _decode(
     source: Path | BytesIO, path: Path, sizes: Sequence[int], max_pixels: int | None = None
-) -> list[Tensor]:
+) -> list[Pixels]:
     side = max(DRAFT, *sizes)
     try:
         with _open(source) as image:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from triphase.data.decoding import decode, in_threads
 from triphase.data.squares import picture, square
 from triphase.errors import BadData, InvalidValue
-from triphase.models.image_size import scaling_of
+from triphase.image_size import scaling_of
 from triphase.randomness import generator
 
 Reader = Callable[[Tensor], Tensor]  # row numbers (int64) -> uint8 NCHW

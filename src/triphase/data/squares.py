@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from torch import Tensor
 
 from triphase.errors import BadData
-from triphase.models.image_size import Scaling, scaling_of
+from triphase.image_size import Scaling, scaling_of
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Pixels = NDArray[np.uint8]  # (3, size, size)
 ORIENTATION = 0x0112
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -24,7 +28,7 @@ TURNS = {
 }
 
 
-def squares(image: Image.Image, sizes: Sequence[int]) -> list[Tensor]:
+def squares(image: Image.Image, sizes: Sequence[int]) -> list[Pixels]:
     """A picture as a uint8 (3, size, size) square of each size: turned as its EXIF says, scaled to cover, cropped.
 
     A size with a scaling of its own (`ImageSize`) gets that one. Transparency is laid on white, as viewers show it;
@@ -41,7 +45,7 @@ def squares(image: Image.Image, sizes: Sequence[int]) -> list[Tensor]:
             small = _turned(_on_white(ImageOps.fit(whole, (size, size), Image.Resampling.BICUBIC)), turn)
         else:
             small = _cropped(_on_white(_scaled(_turned(whole, turn), scaling, size)), size, scaling.fill)
-        made.append(torch.from_numpy(np.array(small)).permute(2, 0, 1).contiguous())
+        made.append(np.ascontiguousarray(np.array(small).transpose(2, 0, 1)))
     return made
 
 
@@ -51,7 +55,14 @@ def square(image: Image.Image, size: int) -> Tensor:
     >>> square(Image.new("L", (3, 5), 7), 2).shape
     torch.Size([3, 2, 2])
     """
-    return squares(image, (size,))[0]
+    return tensors(squares(image, (size,)))[0]
+
+
+def tensors(made: Sequence[Pixels]) -> list[Tensor]:
+    """The same squares as tensors, for which torch is imported."""
+    import torch
+
+    return [torch.from_numpy(pixels) for pixels in made]
 
 
 def picture(pixels: Tensor) -> Image.Image:

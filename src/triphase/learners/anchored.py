@@ -36,8 +36,9 @@ from triphase.learners.training import mask_unseen, set_trainable
 from triphase.maths.bias import class_rows
 from triphase.maths.sampling import evenly_spaced
 from triphase.models import DepthFeatures, SplitClassifier, linear_head, placed
-from triphase.models.inference import Ensemble, Member, standardize
+from triphase.models.inference import Ensemble, Member
 from triphase.models.split import drop_row
+from triphase.scoring import standardize
 
 CLOSED_FORM_WEIGHT = {"head": 7.0, "discriminant": 1.0}  # of the closed form's scores beside TPC's
 MAX_SOLVED = 4096  # samples in memory that the discriminant of the adapted csf is estimated from

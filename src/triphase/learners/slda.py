@@ -30,10 +30,11 @@ from triphase.learners.training import (
     mask_unseen,
     set_trainable,
 )
-from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis, whiten
+from triphase.maths.mahalanobis import mahalanobis, relative_mahalanobis
 from triphase.models import SplitClassifier, placed
 from triphase.models.inference import Ensemble, Member, Whitening
 from triphase.models.split import drop_row, pad_rows
+from triphase.scoring import whiten
 
 CROP_WEIGHT = 0.5  # of what a crop changes, beside the difference between photos
 CROPPED_AT_ONCE = 256  # latents

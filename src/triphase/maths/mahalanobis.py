@@ -3,18 +3,7 @@
 Whitening turns them into Euclidean distances. Scores are minus squared distances: high near what was taught.
 """
 
-import torch
 from torch import Tensor
-
-
-def whiten(f: Tensor, factor: Tensor) -> Tensor:
-    """(n, D): features in coordinates where the covariance L L^T is the identity; `factor` is the lower triangle L.
-
-    >>> whiten(torch.tensor([[2.0, 3.0]]), torch.diag(torch.tensor([2.0, 1.0]).double()))
-    tensor([[1., 3.]], dtype=torch.float64)
-    """
-    white: Tensor = torch.linalg.solve_triangular(factor, f.to(factor).T, upper=False)
-    return white.T
 
 
 def mahalanobis(features: Tensor, means: Tensor) -> Tensor:

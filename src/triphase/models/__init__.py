@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 from triphase.errors import InvalidValue
+from triphase.image_size import Scaling, with_scaling
 from triphase.models.batchnorm import lacks_statistics, rebuild_batchnorm
 from triphase.models.batchrenorm import BatchRenorm2d, with_batch_renorm
 from triphase.models.depth_features import DepthFeatures
 from triphase.models.efficientnet_lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
-from triphase.models.image_size import Scaling, with_scaling
 from triphase.models.mobilenet_v1 import mobilenet_v1
 from triphase.models.resnet import resnet18, resnet32
 from triphase.models.small_cnn import small_cnn

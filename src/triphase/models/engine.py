@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from triphase.context import Context
 from triphase.errors import TriphaseWarning
 from triphase.models.folding import folded
+from triphase.onnx_session import CPU, CUDA, offers_cuda, open_session
 
-CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"  # of ONNX Runtime
 MIN_PARAMETERS = 100_000  # of a block that ONNX Runtime is worth starting for
 TOLERANCE = 1e-3  # largest difference to torch, relative to the standard deviation of what the block puts out
 N_PROBES = 4  # images by which a graph is compared with its block
@@ -53,20 +53,6 @@ class OnnxBlock(nn.Module):
         return torch.from_numpy(out).to(x.device)
 
 
-def open_session(graph: bytes, threads: int, provider: str = CPU) -> Any:
-    """An ONNX graph ready to run."""
-    import onnxruntime  # slow to import
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a neighbour may hold the core
-    options.log_severity_level = 4
-    try:
-        return onnxruntime.InferenceSession(graph, options, providers=list(dict.fromkeys([provider, CPU])))
-    except Exception as error:  # the runtime's own errors have no common class
-        raise ValueError(f"ONNX Runtime cannot load a graph: {error}") from error
-
-
 def engine_of(context: Context, block: nn.Module) -> str:
     """The engine that runs a frozen block where it is: "torch", or "onnxruntime" with its version."""
     large = sum(p.numel() for p in block.parameters()) >= MIN_PARAMETERS
@@ -83,9 +69,7 @@ def provider_for(device: torch.device) -> str | None:
     """What ONNX Runtime computes with on a device; None if it cannot."""
     if device.type == "cpu":
         return CPU
-    import onnxruntime
-
-    return CUDA if device.type == "cuda" and CUDA in onnxruntime.get_available_providers() else None
+    return CUDA if device.type == "cuda" and offers_cuda() else None
 
 
 def _device_of(block: nn.Module) -> torch.device:

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from triphase.maths.mahalanobis import whiten
+from triphase import scoring
 from triphase.models.depth_features import DepthFeatures
+
+LoadCsf = Callable[[Mapping[str, Any], int | None], nn.Module]
 
 
 class Whitening(nn.Module):
@@ -33,17 +34,17 @@ class Whitening(nn.Module):
         """From the factor L (D, D) and the class means (n_classes, D), both in double precision."""
         centre = means.mean(0)
         rows = factor.float().contiguous()  # LAPACK gives columns; rounding depends on the layout
-        return cls(rows, whiten(means - centre, factor).float(), centre.float())
+        return cls(rows, scoring.whiten(means - centre, factor).float(), centre.float())
 
     def whitened(self, f: Tensor) -> Tensor:
         """(n, D): features relative to the mean of all classes, their covariance the identity."""
-        return whiten(f - self.centre, self.factor)
+        white: Tensor = scoring.whiten(f - self.centre, self.factor)
+        return white
 
     def forward(self, f: Tensor) -> Tensor:
         """(n, 2): minus the squared Mahalanobis distance to the nearest class mean, relative and absolute."""
-        w = self.whitened(f)
-        nearest = (2 * w @ self.means.T - self.means.square().sum(1)).amax(1)
-        return torch.stack([nearest, nearest - w.square().sum(1)], 1)
+        nearness: Tensor = scoring.nearness(self.whitened(f), self.means)
+        return nearness
 
 
 class Member(nn.Module):
@@ -69,12 +70,12 @@ class Member(nn.Module):
     def features(self, z: Tensor) -> Tensor:
         """(n, D) of latents."""
         f: Tensor = self.csf(z)
-        return F.normalize(f) if self.unit_length else f
+        return scoring.unit_length(f) if self.unit_length else f
 
-    def forward(self, f: Tensor) -> Tensor:
-        """(n, n_classes) scores of features."""
-        scores = f @ self.weight.T
-        return scores if self.bias is None else scores + self.bias
+    def scores(self, f: Tensor) -> Tensor:
+        """(n, n_classes) of features."""
+        scores: Tensor = scoring.linear(f, self.weight, self.bias)
+        return scores
 
     def distances(self, f: Tensor) -> Tensor:
         """(n, 2) out-of-distribution scores, or (n, 0) for a member without covariance."""
@@ -134,36 +135,13 @@ class Ensemble(nn.Module):
     @torch.inference_mode()
     def member_scores(self, z: Tensor, f: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
         """The scores of each member, standardized if there are several, and the out-of-distribution scores."""
-        parts, distances = [], z.new_empty(len(z), 0)
-        for number, member in enumerate(self.members):
-            assert isinstance(member, Member)
-            last = number == len(self.members) - 1
-            features = f if last and f is not None else member.features(z)
-            scores = member(features)
-            parts.append(standardize(scores, self.stds[number]) if len(self.members) > 1 else scores)
-            distances = member.distances(features) if last else distances
-        return parts, distances
+        members = [member for member in self.members if isinstance(member, Member)]
+        return scoring.member_scores(members, self.stds, z, f)
 
     def weighted(self, parts: Sequence[Tensor]) -> Tensor:
         """The weighted sum of members' scores."""
-        if len(parts) == 1:
-            return parts[0]
-        total = parts[0].new_zeros(())
-        for weight, scores in zip(self.weights, parts, strict=True):
-            total = total + weight * scores
+        total: Tensor = scoring.weighted(parts, self.weights)
         return total
-
-
-def standardize(scores: Tensor, std: float | None = None) -> Tensor:
-    """Mean 0 and standard deviation 1 over the classes, image by image, or divided by one `std` for all images.
-
-    >>> standardize(torch.tensor([[1.0, 3.0]])).tolist()
-    [[-1.0, 1.0]]
-    """
-    centred = scores - scores.mean(1, keepdim=True)
-    own = centred.std(1, keepdim=True, correction=0)
-    divisor = own if std is None else torch.full_like(own, std)
-    return centred / divisor.clamp(min=1e-12)
 
 
 def ensemble_state(ensemble: Ensemble) -> dict[str, Any]:
@@ -186,22 +164,17 @@ def ensemble_state(ensemble: Ensemble) -> dict[str, Any]:
     return {"members": members, "weights": list(ensemble.weights), "stds": list(ensemble.stds)}
 
 
-def load_ensemble(state: Mapping[str, Any], load_csf: Callable[[Mapping[str, Any]], nn.Module]) -> Ensemble:
-    """The ensemble of a saved state; `load_csf` makes a block of its saved state."""
+def load_ensemble(state: Mapping[str, Any], load_csf: LoadCsf) -> Ensemble:
+    """The ensemble of a saved state; `load_csf` makes a block of its saved state, and of a width if it has one."""
     members = []
     for saved in state["members"]:
-        own = load_csf(saved["csf"])
-        reader = own if saved["max_width"] is None else DepthFeatures(own, max_width=saved["max_width"])
-        whitening = None if saved["whitening"] is None else _unpacked(saved["whitening"])
-        members.append(
-            Member(
-                reader,
-                saved["weight"],
-                saved["bias"],
-                unit_length=saved["unit_length"],
-                whitening=whitening,
-            )
-        )
+        csf, given = load_csf(saved["csf"], saved["max_width"]), saved["whitening"]
+        whitening = None
+        if given is not None:
+            factor = scoring.unpacked(given["factor"], len(given["centre"]))
+            whitening = Whitening(factor, given["means"], given["centre"])
+        unit_length = saved["unit_length"]
+        members.append(Member(csf, saved["weight"], saved["bias"], unit_length=unit_length, whitening=whitening))
     return Ensemble(members, state["weights"], state["stds"])
 
 
@@ -209,12 +182,3 @@ def _packed(whitening: Whitening) -> dict[str, Tensor]:
     """Only the lower half of the factor, row by row."""
     rows = [row[: i + 1] for i, row in enumerate(whitening.factor)]
     return {"factor": torch.cat(rows), "means": whitening.means, "centre": whitening.centre}
-
-
-def _unpacked(saved: Mapping[str, Tensor]) -> Whitening:
-    D = len(saved["centre"])
-    factor, start = saved["factor"].new_zeros(D, D), 0
-    for i, row in enumerate(factor):
-        row[: i + 1] = saved["factor"][start : start + i + 1]
-        start += i + 1
-    return Whitening(factor, saved["means"], saved["centre"])

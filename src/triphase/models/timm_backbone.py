@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from triphase.errors import BadData, InvalidValue
-from triphase.models.image_size import CropMode, ImageSize, Interpolation, Scaling
+from triphase.image_size import CropMode, ImageSize, Interpolation, Scaling
 from triphase.models.split import Normalize, SplitClassifier, linear_head
 from triphase.models.timm_parts import Part, compute_the_same, halves, parts_called
 from triphase.models.weights import read_weights

@@ -11,7 +11,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from triphase.app.calibration import doubts
+from triphase.app.answers import doubts
 from triphase.app.photo_keys import photo_key
 from triphase.app.predictor import PARTS, UNKNOWN, Predictor
 from triphase.app.store.versions import Store
@@ -78,7 +78,6 @@ class Answering:
 
     async def refresh(self) -> None:
         """Read the version in use, if it is another one; afterwards answers come from it."""
-        # A network is prepared for as many cores as its reader has: one, as the threads that answer.
         await asyncio.get_running_loop().run_in_executor(self._pools.reading, self._load)
 
     async def answer(
@@ -130,8 +129,8 @@ class Answering:
             if stamp is None:
                 self._loaded = None
             elif self._loaded is None or self._loaded.stamp != stamp:
-                parts, version = Store(self.path).load(parts=PARTS)
-                self._loaded = Loaded(Predictor(parts, self._device), version.number, stamp)
+                parts, version = Store(self.path).load(parts=PARTS, arrays=True)
+                self._loaded = Loaded(Predictor(parts, self._device, threads=1), version.number, stamp)
 
     def _stamp(self) -> Stamp | None:
         try:

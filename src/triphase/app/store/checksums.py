@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from triphase.errors import Mismatch
+from triphase.state import dtype_name, is_array, raw_bytes
 
 FORMAT = 7  # of a model directory
 
@@ -21,11 +19,10 @@ def sha256(value: Any) -> str:
     digest = hashlib.sha256()
 
     def feed(value: Any) -> None:
-        if isinstance(value, Tensor):
-            tensor = value.detach().cpu().contiguous().reshape(-1)
-            digest.update(f"tensor {value.dtype} {list(value.shape)}\n".encode())
-            if tensor.numel():
-                digest.update(tensor.view(torch.uint8).numpy().data)
+        if is_array(value):
+            digest.update(f"tensor torch.{dtype_name(value)} {list(value.shape)}\n".encode())
+            if 0 not in value.shape:
+                digest.update(raw_bytes(value))
         elif isinstance(value, Mapping):
             digest.update(f"mapping {len(value)}\n".encode())
             for key, item in value.items():

@@ -89,14 +89,14 @@ class Directory:
             raise self._damaged(file, f"it is version {version.number}")
         return version
 
-    def read_part(self, digest: str) -> Any:
-        """One entry of a state, with its checksum verified."""
+    def read_part(self, digest: str, *, arrays: bool = False) -> Any:
+        """One entry of a state, with its checksum verified; with `arrays`, numpy's in the place of tensors."""
         file = self._part_file(digest)
         remedy = "or go back to the version before with `triphase undo`"
         try:
             if not stat.S_ISREG(file.lstat().st_mode):
                 raise self._damaged(file, remedy=remedy)
-            value = files.load(file, verify=False)["part"]
+            value = files.load(file, verify=False, arrays=arrays)["part"]
             intact = sha256(value) == digest
         except (Mismatch, MemoryError):
             raise

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
-
 from triphase.app.store.schema import Version, validate
 from triphase.app.store.state_schema import validate_part
 from triphase.errors import InvalidValue
+from triphase.state import is_array
 
 Parts = Mapping[str, Any]
 Info = Mapping[str, Any]
@@ -81,8 +80,8 @@ def _check_known(parts: Parts, info: Info) -> None:
 
 def _check_head(parts: Parts, info: Info) -> None:
     head, known = parts["head"], parts.get("known", [])
-    weight = head.get("weight") if isinstance(head, Mapping) else None
-    if not isinstance(weight, Tensor) or weight.dim() != 2:
+    weight: Any = head.get("weight") if isinstance(head, Mapping) else None
+    if not is_array(weight) or weight.ndim != 2:
         raise ValueError("head.weight is not a matrix")
     if not max([-1, *known]) < len(weight) <= len(info["classes"]):
         raise ValueError(f"head.weight has {len(weight)} rows for {len(info['classes'])} classes")
@@ -147,6 +146,6 @@ def _same(what: str, found: object, expected: object) -> None:
         raise ValueError(f"{what} is {found}, and the version says {expected}")
 
 
-def _in_range(what: str, labels: Tensor, n: int) -> None:
+def _in_range(what: str, labels: Any, n: int) -> None:
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < n:
         raise ValueError(f"{what} are not all below {n}")

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import torch
+import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from torch import Tensor
 
 from triphase.app.store.schema import BackboneName, ClassNames, Count, Document, Word, reason
 from triphase.app.store.tensors import Shape, check_structure, check_tree
 from triphase.errors import CorruptState
-from triphase.models.image_size import CropMode, Interpolation
+from triphase.image_size import CropMode, Interpolation
 
 
 def _check_float(value: Any) -> Any:
@@ -56,10 +55,10 @@ class Options(Part):
 class Moments(Part):
     """Moments of an out-of-distribution score by class."""
 
-    n: Annotated[Tensor, Shape(torch.float64, "moments")]
-    mean: Annotated[Tensor, Shape(torch.float64, "moments")]
-    squares: Annotated[Tensor, Shape(torch.float64, "moments")]
-    cubes: Annotated[Tensor, Shape(torch.float64, "moments")]
+    n: Annotated[Any, Shape("float64", "moments")]
+    mean: Annotated[Any, Shape("float64", "moments")]
+    squares: Annotated[Any, Shape("float64", "moments")]
+    cubes: Annotated[Any, Shape("float64", "moments")]
 
 
 class App(Part):
@@ -71,37 +70,37 @@ class App(Part):
     temperature: Positive
     thresholds: list[Float | None] = Field(max_length=2)
     moments: list[Moments] = Field(max_length=2)
-    exemplar_correct: Annotated[Tensor, Shape(torch.bool, "exemplars")]
+    exemplar_correct: Annotated[Any, Shape("bool", "exemplars")]
     covariance_reestimated: bool
 
 
 class TaughtPhotos(Part):
     """Ids and classes of the photos that were taught."""
 
-    ids: Annotated[Tensor, Shape(torch.int64, "taught")]
-    labels: Annotated[Tensor, Shape(torch.int64, "taught")]
-    pending_ids: Annotated[Tensor, Shape(torch.int64, "pending")]
-    pending_labels: Annotated[Tensor, Shape(torch.int64, "pending")]
-    held_out: Annotated[Tensor, Shape(torch.int64, "*")]
+    ids: Annotated[Any, Shape("int64", "taught")]
+    labels: Annotated[Any, Shape("int64", "taught")]
+    pending_ids: Annotated[Any, Shape("int64", "pending")]
+    pending_labels: Annotated[Any, Shape("int64", "pending")]
+    held_out: Annotated[Any, Shape("int64", "*")]
 
 
 class Exemplars(Part):
     """Features of exemplars by the csf that never learns."""
 
-    ids: Annotated[Tensor, Shape(torch.int64, "features")]
-    features: Annotated[Tensor, Shape(torch.float16, "features", "*")]
+    ids: Annotated[Any, Shape("int64", "features")]
+    features: Annotated[Any, Shape("float16", "features", "*")]
 
 
 class MemoryColumns(Part):
     """What is stored of each sample."""
 
-    y: Annotated[Tensor, Shape(torch.int64, "samples")]
-    id: Annotated[Tensor, Shape(torch.int64, "samples")]
-    key: Annotated[Tensor, Shape(torch.int64, "samples")]
-    split: Annotated[Tensor, Shape(torch.int8, "samples")]
-    hash: Annotated[Tensor, Shape(torch.int64, "samples", 2)] | None = None
-    x: Annotated[Tensor, Shape(torch.uint8, "samples", 3, "pixels", "pixels")] | None = None
-    z: Annotated[Tensor, Shape(torch.float16, "samples", "*", "...")] | None = None
+    y: Annotated[Any, Shape("int64", "samples")]
+    id: Annotated[Any, Shape("int64", "samples")]
+    key: Annotated[Any, Shape("int64", "samples")]
+    split: Annotated[Any, Shape("int8", "samples")]
+    hash: Annotated[Any, Shape("int64", "samples", 2)] | None = None
+    x: Annotated[Any, Shape("uint8", "samples", 3, "pixels", "pixels")] | None = None
+    z: Annotated[Any, Shape("float16", "samples", "*", "...")] | None = None
 
 
 class ReplayMemory(Part):
@@ -116,18 +115,18 @@ class ReplayMemory(Part):
 class Statistics(Part):
     """What a closed form has counted: sums of features by class, and products of features over all classes."""
 
-    sums: Annotated[Tensor, Shape(None, "classes", "*")]
-    counts: Annotated[Tensor, Shape(None, "classes")]
-    products: Annotated[Tensor, Shape(None, "*")] | None = None  # the lower half of a symmetric matrix
+    sums: Annotated[Any, Shape(None, "classes", "*")]
+    counts: Annotated[Any, Shape(None, "classes")]
+    products: Annotated[Any, Shape(None, "*")] | None = None  # the lower half of a symmetric matrix
 
 
 class Adapted(Part):
     """The discriminant over the csf that TPC has trained."""
 
-    weight: Annotated[Tensor, Shape(torch.float32, "*", "*")] | None
-    bias: Annotated[Tensor, Shape(torch.float32, "*")] | None
-    weight_with_held_out: Annotated[Tensor, Shape(torch.float32, "*", "*")] | None
-    bias_with_held_out: Annotated[Tensor, Shape(torch.float32, "*")] | None
+    weight: Annotated[Any, Shape("float32", "*", "*")] | None
+    bias: Annotated[Any, Shape("float32", "*")] | None
+    weight_with_held_out: Annotated[Any, Shape("float32", "*", "*")] | None
+    bias_with_held_out: Annotated[Any, Shape("float32", "*")] | None
     closed_form_weight: Positive | None = None  # fitted to exemplars; None: the constant
 
 
@@ -165,16 +164,16 @@ class Inference(Part):
 class Whitening(Part):
     """The Cholesky factor of a covariance, its lower half row by row, and whitened class means."""
 
-    factor: Annotated[Tensor, Shape(torch.float32, "*")]
-    means: Annotated[Tensor, Shape(torch.float32, "*", "*")]
-    centre: Annotated[Tensor, Shape(torch.float32, "*")]
+    factor: Annotated[Any, Shape("float32", "*")]
+    means: Annotated[Any, Shape("float32", "*", "*")]
+    centre: Annotated[Any, Shape("float32", "*")]
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Whitening:
         D = len(self.centre)
         if self.means.shape[1] != D or len(self.means) == 0 or len(self.factor) != D * (D + 1) // 2:
             raise ValueError(f"its tensors are not those of {D} features")
-        if bool((self.factor[torch.arange(1, D + 1).cumsum(0) - 1] <= 0).any()):  # the diagonal
+        if bool((self.factor[np.arange(1, D + 1).cumsum() - 1] <= 0).any()):  # the diagonal
             raise ValueError("its factor is not that of a covariance")
         return self
 
@@ -184,8 +183,8 @@ class Member(Part):
 
     max_width: Annotated[int, Field(ge=1, le=2**20)] | None
     unit_length: bool
-    weight: Annotated[Tensor, Shape(torch.float32, "classes", "*")]
-    bias: Annotated[Tensor, Shape(torch.float32, "classes")] | None
+    weight: Annotated[Any, Shape("float32", "classes", "*")]
+    bias: Annotated[Any, Shape("float32", "classes")] | None
     whitening: Whitening | None
 
     @model_validator(mode="after")

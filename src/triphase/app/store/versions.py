@@ -78,16 +78,21 @@ class Store:
             raise InvalidValue(f"{self.path} has no version {number}; those kept: {listed}.")
         return self.directory.read_version(number)
 
-    def load(self, number: int | None = None, *, parts: tuple[str, ...] = ("",)) -> tuple[State, Version]:
+    def load(
+        self, number: int | None = None, *, parts: tuple[str, ...] = ("",), arrays: bool = False
+    ) -> tuple[State, Version]:
         """The state of a version (by default the one in use), bit for bit as it was published, or an error.
 
-        With `parts`, the entries whose names begin with one of them are read and no others.
+        With `parts`, the entries whose names begin with one of them are read and no others; with `arrays` there are
+        numpy arrays in the place of tensors, and torch is not imported.
         """
         while True:
             version = self.version(number)
             wanted = {name: part for name, part in version.parts.items() if name.startswith(parts)}
             try:
-                state = {name: self.directory.read_part(part.sha256) for name, part in wanted.items()}
+                state = {
+                    name: self.directory.read_part(part.sha256, arrays=arrays) for name, part in wanted.items()
+                }
                 self._check(state, version, parts)
                 return state, version
             except CorruptState:

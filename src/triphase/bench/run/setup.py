@@ -24,11 +24,11 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, joint
 from triphase.errors import BadData, TriphaseWarning
+from triphase.image_size import scaling_of
 from triphase.learners import ChecksRecipe, Learner
 from triphase.maths.sampling import evenly_spaced
 from triphase.models import SplitClassifier, build, lacks_statistics, placed, rebuild_batchnorm
 from triphase.models.engine import engine_of
-from triphase.models.image_size import scaling_of
 
 CALIBRATION_IMAGES = 256
 

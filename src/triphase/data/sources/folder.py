@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from triphase.data import UNLABELLED_FOLDER
 from triphase.data.decoding import decode, image_suffixes, in_threads, is_picture
 from triphase.data.images import Images, check_size
 from triphase.data.sources.files import file_id, listdir
@@ -18,7 +19,6 @@ INFO = DatasetInfo(
     "yourself",
     "one folder for each class, such as cat/1.jpg and dog/2.jpg, and nothing else",
 )
-UNLABELLED_FOLDER = "_unlabelled"  # beside class folders: photos that nobody has put into one
 CHUNK = 1024  # files handed to the threads together, so that a huge folder does not fill the memory
 
 

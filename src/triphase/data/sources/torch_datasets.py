@@ -18,7 +18,7 @@ from triphase.data.images import Images, concatenate, content_ids, resize
 from triphase.data.squares import square
 from triphase.data.streams import Stream, stream
 from triphase.errors import BadData
-from triphase.models.image_size import scaling_of
+from triphase.image_size import scaling_of
 
 CHUNK = 1024  # images read together for their ids
 
