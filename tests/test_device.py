@@ -40,11 +40,12 @@ from triphase import (
 from triphase.app import lesson_checkpoint
 from triphase.app.store.versions import Store
 from triphase.app.teach import teach
+from triphase.data import feature_cache
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.training_latents import TrainingLatents
 from triphase.errors import InvalidValue, TriphaseWarning
-from triphase.learners import finetune, frozen, ncm, tpc
+from triphase.learners import finetune, ncm, tpc
 from triphase.learners.placement import move
 from triphase.maths import bias, masking
 from triphase.models import with_batch_renorm
@@ -111,11 +112,11 @@ def test_no_tensors_of_two_devices_meet_while_a_learner_learns_and_is_evaluated(
     ("owner", "function", "removed", "name"),
     [
         (SplitClassifier, "encode", ".to(self.device)", "tpc from scratch"),
-        (TrainingLatents, "lookup", "self.upload", "tpc"),
+        (TrainingLatents, "_gather", "self.upload", "tpc"),
         (Batches, "_minibatches", "self._latents.upload", "finetune"),
         (Batches, "image_latents", ".to(self.model.device)", "derpp"),
         (Batches, "memory_latents", ".to(self.model.device)", "bic"),
-        (frozen, "features", ".to(model.device)", "slda"),
+        (feature_cache, "_in_chunks", ".to(model.device)", "slda"),
         (finetune, "predict", ".to(model.device)", "finetune"),
         (tpc, "predict", ".cpu()", "anchored"),
         (ncm, "latent_features", ".to(model.device)", "ncm"),
