@@ -304,9 +304,9 @@ def test_a_progressive_jpeg_must_fit_as_a_whole(tmp_path: Path) -> None:
 PEAK = """
 import re, sys
 from pathlib import Path
-from triphase.data.decoding import decode, in_threads
+from triphase.data.decoding import decode_array, in_threads
 for photos in (sys.argv[1:1], sys.argv[1:2], sys.argv[1:]):
-    in_threads(lambda photo: decode(Path(photo), 32), photos)
+    in_threads(lambda photo: decode_array(Path(photo), 32), photos)
     print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])  # ru_maxrss is the parent's
 """
 
