@@ -82,25 +82,25 @@ def _by_occasion(
 ) -> Tensor:
     """(n,) bool: whole occasions; near-duplicates of a class that would have no exemplar otherwise."""
     labels, before = images.labels, memory["y"][memory.slots(HELD_OUT)]
-    look = occasions.looks(model.network, latents(model.network, images, context=model.context))
+    embedding = occasions.embeddings(model.network, latents(model.network, images, context=model.context))
     unknown = torch.full((len(labels),), torch.nan, dtype=torch.double)
-    together = occasions.groups(look, unknown if times is None else times, labels, duplicates)
+    together = occasions.groups(embedding, unknown if times is None else times, labels, duplicates)
     limit = min(EXEMPLARS, max(1, (memory.capacity or 0) // n_classes // 4))
     key = random_keys(model.options.seed + 1, images.ids)
     held_out = choose(together, labels, key, limit, SHARE, held_before=before.tolist())
-    held_out &= ~whole_groups(_like_training(model, memory, look, labels), together)
+    held_out &= ~whole_groups(_like_training(model, memory, embedding, labels), together)
     measured = torch.isin(labels, torch.cat([before, labels[held_out]]))
     return held_out | (~measured & choose(duplicates, labels, key, limit, SHARE))
 
 
-def _like_training(model: Model, memory: Memory, look: Tensor, labels: Tensor) -> Tensor:
+def _like_training(model: Model, memory: Memory, embedding: Tensor, labels: Tensor) -> Tensor:
     """(n,) bool: which photos look like one that is stored to learn from; compared where latents are stored."""
     trained = memory.slots(TRAIN)
     trained = trained[torch.isin(memory["y"][trained], labels)] if len(trained) else trained
     if memory.store != "latent" or len(trained) == 0:
         return torch.zeros(len(labels), dtype=torch.bool)
-    stored = occasions.looks(model.network, memory["z"][trained])
-    return occasions.resembles(look, labels, stored, memory["y"][trained])
+    stored = occasions.embeddings(model.network, memory["z"][trained])
+    return occasions.resembles(embedding, labels, stored, memory["y"][trained])
 
 
 def choose(

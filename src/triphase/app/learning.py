@@ -173,7 +173,7 @@ def _cross_fitted(model: Model, parts: Sequence[Tensor], y: Tensor, second: Tens
 def _halves(model: Model, ids: Tensor, y: Tensor, z: Tensor) -> Tensor:
     """(n,) bool: which exemplars are in the second half; photos of one occasion are in the same."""
     unknown = torch.full((len(y),), torch.nan, dtype=torch.double)
-    occasion = occasions.groups(occasions.looks(model.network, z), unknown, y, torch.arange(len(y)))
+    occasion = occasions.groups(occasions.embeddings(model.network, z), unknown, y, torch.arange(len(y)))
     return ids[occasion] % 2 == 1
 
 

@@ -15,7 +15,7 @@ from triphase.app.options import ModelOptions
 from triphase.app.photo_size import size_for_folder
 from triphase.app.scan import Photos, UnlabelledPhotos, Watch, scan, scan_unlabelled
 from triphase.app.store.versions import Store
-from triphase.app.unlabelled import Unlabelled, left_out
+from triphase.app.unlabelled import Unlabelled, left_out_message
 from triphase.context import Context
 from triphase.data.sources.folder import unlabelled_files
 from triphase.data.streams import NO_IMAGES
@@ -129,7 +129,7 @@ def _unlabelled(
             watch(event | {"unlabelled": True})
 
         return scan_unlabelled(folder, size, budget, taken, skip_bad=skip_bad, watch=tell), []
-    said = [left_out(len(found), model.options.learner, uses, asked_for)] if found else []
+    said = [left_out_message(len(found), model.options.learner, uses, asked_for)] if found else []
     return UnlabelledPhotos(NO_IMAGES, torch.empty(0, 2, dtype=torch.long)), said
 
 

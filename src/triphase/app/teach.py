@@ -21,7 +21,7 @@ from triphase.app.plan import LessonSettings, Plan, plan_lesson
 from triphase.app.publishing import Outcome, publish, publish_quick, report_nothing
 from triphase.app.scan import Watch
 from triphase.app.store.versions import Store
-from triphase.app.unlabelled import learned_from, with_unlabelled
+from triphase.app.unlabelled import learned_message, with_unlabelled
 from triphase.context import Context
 from triphase.learners.protocol import UsesUnlabelled
 
@@ -69,7 +69,7 @@ def teach(
         watch(begin | {"steps": planned_steps(model, lesson, recipe), "minibatch": recipe.n_mbe + recipe.n_mbr})
         with checkpoint.saving():
             learn(model, lesson, recipe, checkpoint.tick(watch))
-        notes += learned_from(model, lesson, len(plan.unlabelled.images))
+        notes += learned_message(model, lesson, len(plan.unlabelled.images))
         evaluation = evaluate(model, lesson, baseline, settings.max_drop)
         return publish(store, plan, lesson, evaluation, checkpoint, settings, notes, started)
 

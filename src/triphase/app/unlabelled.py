@@ -33,7 +33,7 @@ def with_unlabelled(model: Model, lesson: Lesson, photos: UnlabelledPhotos) -> L
     return replace(lesson, experience=replace(lesson.experience, unlabelled=images))
 
 
-def left_out(n: int, learner: str, uses: bool, asked_for: bool) -> str:
+def left_out_message(n: int, learner: str, uses: bool, asked_for: bool) -> str:
     """The sentence about n photos that are not looked at."""
     said = f"{n:,} photos in {UNLABELLED_FOLDER} were left out"
     if not uses:
@@ -43,7 +43,7 @@ def left_out(n: int, learner: str, uses: bool, asked_for: bool) -> str:
     return f"{said}; --unlabelled pseudo learns from those whose class the model is sure of."
 
 
-def learned_from(model: Model, lesson: Lesson, n: int) -> list[str]:
+def learned_message(model: Model, lesson: Lesson, n: int) -> list[str]:
     """The sentence about n photos of which some were learned from."""
     learner, offered = model.learner, len(lesson.experience.unlabelled)
     if n == 0 or not isinstance(learner, UsesUnlabelled):
@@ -79,9 +79,9 @@ def _same_occasion(model: Model, lesson: Lesson, photos: UnlabelledPhotos) -> Te
         held.append(memory["z"][memory.slots(HELD_OUT)].float())
     if not held:
         return torch.zeros(len(photos.images), dtype=torch.bool)
-    look = occasions.looks(network, latents(network, photos.images, context=model.context))
-    others = occasions.looks(network, torch.cat(held))
-    return occasions.resembles(look, _one_class(look), others, _one_class(others))
+    embedding = occasions.embeddings(network, latents(network, photos.images, context=model.context))
+    others = occasions.embeddings(network, torch.cat(held))
+    return occasions.resembles(embedding, _one_class(embedding), others, _one_class(others))
 
 
 def _one_class(rows: Tensor) -> Tensor:
