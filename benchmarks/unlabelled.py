@@ -2,11 +2,12 @@
 
 python benchmarks/unlabelled.py --photos FOLDER [--classes 20] [--others 10] [--per-class 15] [--image-size 224]
 
-FOLDER has one folder per class. A model is taught `classes` of them. Photos of `others` other
-classes, and as many of the taught ones that it has not seen, are grouped by `group_alike` and ranked by
-`rank_by_use`. Printed are the adjusted Rand index of the groups and the true classes, the share of photos that
-belong to the most frequent class of their group (purity), and how many of the other classes are among the first
-photos of the ranking, as many as there are other classes, beside the mean of 1000 random orders.
+FOLDER has one folder per class. A model is taught `classes` of them. Photos of `others` other classes, and as
+many of the taught ones that it has not seen, are grouped by `group_similar` and ranked by
+`rank_by_informativeness`. It prints the adjusted Rand index of the groups and the true classes, the share of
+photos that belong to the most frequent class of their group (purity), and how many of the other classes are
+among the first photos of the ranking, as many as there are other classes, beside the mean of 1000 random
+orders.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mislabelled import choose, write
 from sklearn.metrics import adjusted_rand_score
 
 from triphase.app.answers import doubts
-from triphase.app.grouping import group_alike, rank_by_use
+from triphase.app.grouping import group_similar, rank_by_informativeness
 from triphase.app.predictor import Predictor
 from triphase.app.review import Review
 from triphase.app.teach import teach
@@ -61,10 +62,10 @@ def main() -> None:
     probabilities, known = (torch.cat(rows) for rows in zip(*(predictor(part) for part in parts), strict=True))
     names = [file.parent.name for file in files]
     n_new = sum(map(len, others))
-    groups = group_alike(index, features[:n_new])
+    groups = group_similar(index, features[:n_new])
     cluster = {row: number for number, rows in enumerate(groups) for row in rows}
     pure = sum(Counter(names[row] for row in rows).most_common(1)[0][1] for rows in groups)
-    ranked = rank_by_use(doubts(probabilities, known), known, group_alike(index, features))
+    ranked = rank_by_informativeness(doubts(probabilities, known), known, group_similar(index, features))
     new = set(names[:n_new])
     first = {names[r.row] for r in ranked[:n_others]} & new
     random = [

@@ -13,7 +13,7 @@ from triphase.errors import InvalidValue
 MAX_PHOTOS = 5000  # compared with each other
 
 
-def group_alike(index: TaughtIndex, features: Tensor) -> list[list[int]]:
+def group_similar(index: TaughtIndex, features: Tensor) -> list[list[int]]:
     """Rows of features (n, D), in groups of photos that look alike, the largest first; each row is in one group.
 
     `features` come from `Predictor.features`. Agglomerative clustering with average linkage: groups are joined
@@ -46,11 +46,11 @@ class Ranked:
     reason: str  # one sentence
 
 
-def rank_by_use(doubt: Tensor, known: Tensor, groups: Sequence[Sequence[int]]) -> list[Ranked]:
+def rank_by_informativeness(doubt: Tensor, known: Tensor, groups: Sequence[Sequence[int]]) -> list[Ranked]:
     """Photos in the order in which labels would teach most: the most doubtful photo of each group comes first.
 
     A label says something about all photos of its group, so the second of a group comes after the first of every
-    other; among equals the larger group comes first. `groups` come from `group_alike`.
+    other; among equals the larger group comes first. `groups` come from `group_similar`.
     """
     places: list[tuple[int, float, int, Ranked]] = []
     for number, rows in enumerate(groups):

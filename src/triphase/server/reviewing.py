@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from triphase.app.confirmed_labels import ConfirmedLabels
-from triphase.app.grouping import group_alike
+from triphase.app.grouping import group_similar
 from triphase.app.held_out_report import (
     Proportion,
     confusion_matrix,
@@ -166,7 +166,7 @@ class Reviewing:
         numbers: list[int | None] = [None] * len(said)
         if unknown:
             rows = list(unknown)
-            for number, members in enumerate(group_alike(self.current().index, torch.stack([*unknown.values()]))):
+            for number, members in enumerate(group_similar(self.current().index, torch.stack([*unknown.values()]))):
                 for member in members:
                     numbers[rows[member]] = number
         return numbers

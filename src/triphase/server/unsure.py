@@ -12,7 +12,7 @@ from urllib.parse import quote
 import torch
 from torch import Tensor
 
-from triphase.app.grouping import group_alike, rank_by_use
+from triphase.app.grouping import group_similar, rank_by_informativeness
 from triphase.app.inbox import Inbox, InboxPhoto
 from triphase.app.photo_keys import photo_id, photo_key
 from triphase.app.predictor import Answer
@@ -101,13 +101,13 @@ class Unsure:
         if not seen:
             return []
         index: TaughtIndex = self._reviewing.current().index
-        groups = group_alike(index, torch.stack([one.features for one in seen.values()]))
+        groups = group_similar(index, torch.stack([one.features for one in seen.values()]))
         doubt = torch.tensor([one.doubt for one in seen.values()])
         known = torch.tensor([one.known for one in seen.values()])
         ids = list(seen)
         return [
             self._item(photos[ids[place.row]], place.group, place.doubt, place.reason)
-            for place in rank_by_use(doubt, known, groups)
+            for place in rank_by_informativeness(doubt, known, groups)
         ]
 
     def _item(self, photo: InboxPhoto, group: int, doubt: float, reason: str) -> InboxItem:
