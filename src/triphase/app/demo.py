@@ -24,16 +24,16 @@ POINTS = {"triangle": (3, 1.0), "square": (4, 1.0), "star": (5, 0.4), "cross": (
 
 
 @dataclass(frozen=True)
-class Scene:
+class DemoStep:
     """One command of the demo and its result."""
 
     command: str
     result: str
 
 
-def play(
+def run_demo(
     folder: Path, seed: int = 0, watch: Watch = lambda event: None, device: torch.device | None = None
-) -> Iterator[Scene]:
+) -> Iterator[DemoStep]:
     """Teach drawings in a new folder, one command at a time; the model and the drawings stay there."""
     model, random = folder / "model", np.random.default_rng(seed)
     for shape in TAUGHT_FIRST:
@@ -42,16 +42,16 @@ def play(
     known, strange = folder / "new-star.png", folder / "new-cross.png"
     draw("star", random).save(known)
     draw("cross", random).save(strange)
-    yield _ask(model, known, "a new star")
-    yield _ask(model, strange, "a cross, which it never saw")
+    yield _predict(model, known, "a new star")
+    yield _predict(model, strange, "a cross, which it never saw")
     _draw_class(folder / "shapes" / "cross", "cross", random)
     yield _teach(folder, "shapes", "the same folder with crosses in it", watch, device)
-    yield _ask(model, strange, "the cross again")
+    yield _predict(model, strange, "the cross again")
     for shape, wrong in zip((*TAUGHT_FIRST, "cross"), ("cross", *TAUGHT_FIRST), strict=True):
         _draw_class(folder / "mixed-up" / wrong, shape, random)
     yield _teach(folder, "mixed-up", "drawings in the wrong folders", watch, device)
     version = open_store(model).undo()
-    yield Scene(f"triphase undo {model}", f"version {version.number} is back: it knows no cross")
+    yield DemoStep(f"triphase undo {model}", f"version {version.number} is back: it knows no cross")
 
 
 def draw(shape: str, random: np.random.Generator) -> Image.Image:
@@ -79,15 +79,15 @@ def _draw_class(folder: Path, shape: str, random: np.random.Generator) -> None:
         draw(shape, random).save(folder / f"{shape}-{number:02d}.png")
 
 
-def _teach(folder: Path, photos: str, what: str, watch: Watch, device: torch.device | None) -> Scene:
+def _teach(folder: Path, photos: str, what: str, watch: Watch, device: torch.device | None) -> DemoStep:
     context = Context(engine="auto", device=device)
     outcome = teach(folder / "model", folder / photos, watch=watch, context=context)
     result = outcome.refusal or f"learned {what} in {outcome.seconds:.0f} s"
-    return Scene(f"triphase teach {folder / 'model'} {folder / photos}", result)
+    return DemoStep(f"triphase teach {folder / 'model'} {folder / photos}", result)
 
 
-def _ask(model: Path, file: Path, what: str) -> Scene:
+def _predict(model: Path, file: Path, what: str) -> DemoStep:
     (answer,) = Predictor.open(model).answer_files([file])
     assert not isinstance(answer, str)
     sure = "" if not answer.known else f", {answer.probability:.0%}"
-    return Scene(f"triphase predict {model} {file}", f"{what}: {answer.label}{sure}")
+    return DemoStep(f"triphase predict {model} {file}", f"{what}: {answer.label}{sure}")

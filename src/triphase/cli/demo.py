@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from triphase import state as files
-from triphase.app.demo import play
+from triphase.app.demo import run_demo
 from triphase.bench.demo import TITLE, demo_runs
 from triphase.bench.run.options import RunOptions
 from triphase.bench.run.results import Report
@@ -41,9 +41,9 @@ def demo(
             reports[learner] = setup.run(watch=view.watch)
     page = write_page(out, TITLE, "triphase demo", reports)
     if as_json:
-        scenes = [asdict(scene) for scene in play(_empty(out / "lessons"), seed, device=where)] if lessons else []
+        steps = [asdict(step) for step in run_demo(_empty(out / "lessons"), seed, device=where)] if lessons else []
         documents = {name: report.to_json() for name, report in reports.items()}
-        print_json({"learners": documents, "report": str(page), "lessons": scenes})
+        print_json({"learners": documents, "report": str(page), "lessons": steps})
         return
     table = Table(title=TITLE, title_justify="left")
     table.add_column("learner")
@@ -61,9 +61,9 @@ def demo(
 
 def _show_lessons(folder: Path, seed: int, device: torch.device) -> None:
     """Print each command of the demo and its result."""
-    for scene in play(folder, seed, device=device):
-        say(f"  $ {scene.command}")
-        say(f"    {scene.result}")
+    for step in run_demo(folder, seed, device=device):
+        say(f"  $ {step.command}")
+        say(f"    {step.result}")
 
 
 def _empty(folder: Path) -> Path:
