@@ -14,7 +14,7 @@ import pytest
 
 from lessons import World
 from triphase.errors import Busy
-from triphase.server.lesson_process import patiently
+from triphase.server.lesson_process import retry_while_busy
 from triphase.server.workers import Workers
 
 REQUEST = {"work": "lesson", "settings": {}, "options": {}, "patience": 0, "parent": None, "thumbnails": True}
@@ -30,10 +30,10 @@ def test_work_is_tried_again_while_somebody_else_is_at_work(monkeypatch: pytest.
             raise Busy("Somebody is at work.")
         return "done"
 
-    assert patiently(work, 60) == "done" and len(waited) == 2
+    assert retry_while_busy(work, 60) == "done" and len(waited) == 2
     waited.clear()
     with pytest.raises(Busy):
-        patiently(work, 0)
+        retry_while_busy(work, 0)
 
 
 def run(request: dict[str, Any]) -> list[dict[str, Any]]:

@@ -44,6 +44,6 @@ def device_of(processes: Processes, name: str | None) -> str | None:
     return f"cuda:{processes.local_rank}"
 
 
-def device_word(name: str | None) -> str:
+def device_name(name: str | None) -> str:
     """The device of that name as a word of the command line."""
     return str(open_device(name))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from triphase.app.options import parse_memory
-from triphase.cli.device import Device, device_word
+from triphase.cli.device import Device, device_name
 from triphase.errors import BadData
 
 NEEDED = ("fastapi", "uvicorn", "multipart", "prometheus_client")
@@ -72,7 +72,7 @@ def serve(
     address = Address(host, port, tuple(allow_host or ()), certfile, keyfile)
     token = None if token_file is None else token_file.read_text(encoding="utf-8")
     kept = _bytes(keep_unsure if keep_unsure is not None else "200MB" if watch else "0")
-    where = device_word(device)
+    where = device_name(device)
     options = ServeOptions(model, models, photos, watch, label_studio, thumbnails, kept, device=where)
     serve(options, address, token, open_page=open_page)
 

@@ -12,7 +12,7 @@ import typer
 
 from triphase.bench.sweep.backend import BackEnd
 from triphase.bench.sweep.processes import LocalProcesses
-from triphase.cli.device import Device, device_word
+from triphase.cli.device import Device, device_name
 from triphase.cli.run_options import Command, LatentBudget
 from triphase.errors import InvalidValue
 
@@ -54,7 +54,7 @@ class Place:
         """What executes the runs of a sweep."""
         limits = {"threads": self.threads, "latent_budget": self.latent_budget}
         if self.on == "local":
-            return LocalProcesses(out, data, workers=self.workers, device=device_word(self.device), **limits)
+            return LocalProcesses(out, data, workers=self.workers, device=device_name(self.device), **limits)
         from triphase.bench.sweep.cluster.ray_tasks import RayTasks, Resources
         from triphase.bench.sweep.cluster.storage import as_url
 

@@ -87,7 +87,7 @@ def _plan(request: dict[str, Any], context: Context, report: Callable[[Event], N
 
 def _teach(request: dict[str, Any], context: Context, report: Callable[[Event], None]) -> Event:
     model, photos, settings = Path(request["model"]), Path(request["photos"]), LessonSettings(**request["settings"])
-    outcome = patiently(
+    outcome = retry_while_busy(
         lambda: teach(model, photos, request["options"], settings, watch=_Progress(report), context=context),
         request["patience"],
     )
@@ -104,10 +104,10 @@ def _consolidate(request: dict[str, Any], context: Context, report: Callable[[Ev
             return published
         return consolidate(model, minutes, watch=_Progress(report), device=context.device).to_json()
 
-    return {"event": "outcome", "outcome": patiently(work, request["patience"]), "refusal": None}
+    return {"event": "outcome", "outcome": retry_while_busy(work, request["patience"]), "refusal": None}
 
 
-def patiently(work: Callable[[], Result], seconds: float) -> Result:
+def retry_while_busy(work: Callable[[], Result], seconds: float) -> Result:
     """Do work on a model as soon as its lock is free, or fail after so many seconds."""
     end = time.monotonic() + seconds
     while True:

@@ -19,7 +19,7 @@ from triphase.server.drafts import Drafts
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, NewLesson, Plan, Source
 from triphase.server.problems import NotFound, Refused
-from triphase.server.workers import Workers, events, hang_up
+from triphase.server.workers import Workers, close_input, events
 
 PATIENCE = 30.0  # seconds until a model is free that the process of the server before was teaching
 STOP_SECONDS = 60.0  # until a lesson that does not stop is killed, which loses a second of work
@@ -155,7 +155,7 @@ class Lessons:
             async for event in events(process):
                 if event["event"] != "warning":
                     break
-            hang_up(process)
+            close_input(process)
             await process.wait()
         self.warm_up()
         if event.get("event") == "plan":
@@ -227,7 +227,7 @@ class Lessons:
                 else:
                     last = event
         finally:
-            hang_up(process)
+            close_input(process)
             status = await process.wait()
         if status and last["event"] == "stopped" and not self._stopping:
             sentence = f"The lesson's process ended with status {status}; resume it to go on where it was."

@@ -57,7 +57,7 @@ class Workers:
     def _end_spare(self) -> None:
         if self._spare is not None and self._spare.done():
             if self._spare.exception() is None:
-                hang_up(self._spare.result())
+                close_input(self._spare.result())
             self._spare = None
 
 
@@ -68,7 +68,7 @@ async def events(process: Process) -> AsyncIterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-def hang_up(process: Process) -> None:
+def close_input(process: Process) -> None:
     """Close the process's input, upon which it ends."""
     if process.stdin is not None:
         process.stdin.close()

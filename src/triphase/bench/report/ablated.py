@@ -28,7 +28,7 @@ def usual_settings(benchmark: str, settings: Sequence[Mapping[str, Any]]) -> tup
     return own if own in found else found[0]
 
 
-def change_of(settings: Mapping[str, Any], usual: tuple[float, str]) -> str:
+def ablation_title(settings: Mapping[str, Any], usual: tuple[float, str]) -> str:
     """What makes a run an ablation of its learner, in words; empty if it is none."""
     learner = settings.get("learner")
     if learner != "tpc":

@@ -11,7 +11,7 @@ from typing import Any
 from triphase.bench import metrics
 from triphase.bench.learners import LEARNER_SPECS, is_joint
 from triphase.bench.report import paper
-from triphase.bench.report.ablated import TRAINS_ALL, change_of, usual_settings
+from triphase.bench.report.ablated import TRAINS_ALL, ablation_title, usual_settings
 from triphase.bench.report.load import FinishedRun, load_runs
 from triphase.bench.report.titles import group_title, learner_title, rank
 from triphase.bench.run.options import recorded
@@ -113,7 +113,7 @@ def group_runs(paths: Sequence[Path]) -> GroupedRuns:
     found: dict[tuple[str, str, bool, str], list[FinishedRun]] = {}
     for run in runs:
         replay = bool(run.settings.get("memory")) or run.learner not in replaying
-        change = change_of(run.settings, usual[run.benchmark])
+        change = ablation_title(run.settings, usual[run.benchmark])
         found.setdefault((run.benchmark, run.learner, replay, change), []).append(run)
     groups = [Group(*key, tuple(_one_per_order_and_seed(members))) for key, members in found.items()]
     return GroupedRuns(sorted(groups, key=lambda g: (rank(g.learner), not g.replay, g.change)), unfinished)
