@@ -49,12 +49,12 @@ def record_name(device: torch.device) -> str:
 
 
 def changed_device(begun_on: str, now: str) -> str:
-    """The sentence for work that goes on on another device than it was begun on."""
+    """The warning for work that continues on another device."""
     return f"Begun on {begun_on}, this goes on on {now}: the results will be close, not the same bit for bit."
 
 
 def make_deterministic() -> None:
-    """Have CUDA give the same bits every time; torch knows this for a whole process alone, so programs decide."""
+    """Make CUDA deterministic; torch does this for the whole process, so only commands call it."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 @contextmanager
 def explain_out_of_memory(remedy: str) -> Iterator[None]:
-    """Inside, memory that runs out in training is an error of one sentence."""
+    """Turn out-of-memory errors within this block into one sentence."""
     try:
         yield
     except RuntimeError as error:

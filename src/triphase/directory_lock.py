@@ -17,7 +17,7 @@ from triphase.state import cannot_write, make_directory, open_at, replace_file
 
 @dataclass(frozen=True)
 class DirectoryLock:
-    """A directory that this process alone writes; what is written goes there, whatever takes its place."""
+    """A directory with this process as its only writer; writes go to the locked directory even if it is moved."""
 
     directory: Path
     descriptor: int  # of LOCK
@@ -52,7 +52,7 @@ class DirectoryLock:
             replace_file(name, blob, self.folder)
 
     def append(self, path: Path, blob: bytes, size: int) -> None:
-        """Let a file of the directory go on with `blob` after its first `size` bytes."""
+        """Write `blob` after the first `size` bytes of a file of the directory."""
         with self._changing(path) as name, open_at(name, "ab", self.folder) as file:
             if os.fstat(file.fileno()).st_size > size:
                 os.ftruncate(file.fileno(), size)
@@ -96,7 +96,7 @@ class DirectoryLock:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[DirectoryLock]:
-    """Be the only writer of a directory; the lock of a process that died is free.
+    """Lock a directory for one writer; the lock of a dead process is free.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder)) as lock:
@@ -130,7 +130,7 @@ def locked(directory: Path) -> Iterator[DirectoryLock]:
 
 
 def _owner(lock: Path) -> str:
-    """Who says in LOCK that it is theirs."""
+    """The owner that LOCK names."""
     with suppress(OSError, ValueError):
         text = lock.read_text(encoding="utf-8").strip()
         if text.isprintable() and text:

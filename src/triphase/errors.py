@@ -24,7 +24,7 @@ FEW = 5  # things named in one sentence
 
 
 class TriphaseError(Exception):
-    """Root of every error that a user can cause or mend; names in its sentence are escaped where it is shown."""
+    """Root of every error that a user can cause or fix; names in its message are escaped when it is shown."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
@@ -87,14 +87,14 @@ class ProcessFailed(TriphaseError, RuntimeError):
 
 
 class TriphaseWarning(UserWarning):
-    """Something allowed that is likely to disappoint; names in it are escaped as in errors."""
+    """Something that is allowed and probably not wanted; names in it are escaped as in errors."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
 
 
 def few(names: Sequence[object]) -> str:
-    """The first names for a sentence, and how many more there are.
+    """The first few names, and how many more there are.
 
     >>> few(["a", "b"]), few(list("abcdefgh"))
     ('a, b', 'a, b, c, d, e and 3 more')

@@ -70,7 +70,7 @@ class Processes:
         return tensor
 
     def part(self, mean: Tensor, n: int | Tensor, n_all: int | Tensor) -> Tensor:
-        """What the mean over n samples of this process adds to that over the n_all samples of all processes."""
+        """The weight of a mean over n samples of this process in the mean over all n_all samples."""
         if self.size == 1:
             return mean
         return (
@@ -78,7 +78,7 @@ class Processes:
         )  # differentiable, as in the other processes
 
     def mean(self, value: Tensor, share: float) -> Tensor:
-        """The mean over a minibatch from that over this process's `share` of it; of no sample there is none."""
+        """The mean over a whole minibatch, from the mean over this process's `share` of it, which may be empty."""
         if self.size == 1:
             return value
         return self.sum_(value.detach() * share if share else torch.zeros_like(value))
@@ -124,9 +124,9 @@ class Processes:
 
 @contextmanager
 def join() -> Iterator[Processes]:
-    """Inside, the processes that torchrun has started are joined; without torchrun this process is alone.
+    """Join the processes that torchrun has started, within this block; without torchrun this process is alone.
 
-    What goes wrong inside is said once: an error of the first process that fails is raised, the others only end.
+    An error is reported once: by the first process that fails; the others only end.
     """
     size = _number("WORLD_SIZE", 1)
     if size == 1:
@@ -191,7 +191,7 @@ def _meet(size: int) -> tuple[Any, int]:
 
 @contextmanager
 def _other_processes() -> Iterator[None]:
-    """Say in a sentence that another process is gone."""
+    """Report that another process is gone."""
     try:
         yield
     except RuntimeError as error:

@@ -30,6 +30,6 @@ def hide_labels(source: Stream, share: float, seed: int = 0) -> Stream:
 
 
 def check_share(share: float) -> None:
-    """Refuse what is no share of the labels."""
+    """Refuse a share outside (0, 1]."""
     if not 0 < share <= 1:
         raise InvalidValue(f"The share of the images that are labelled must be above 0 and at most 1, got {share}.")

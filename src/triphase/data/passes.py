@@ -13,7 +13,7 @@ from triphase.errors import OutOfMemory
 
 
 def in_passes(compute: Callable[[Tensor], Tensor], x: Tensor, context: Context) -> Tensor:
-    """compute(x) in one pass, or in passes of half the size for as long as the device runs out of memory.
+    """compute(x) in one pass; passes are halved for as long as the device runs out of memory.
 
     The size that was possible is remembered for the next time.
     """

@@ -1,4 +1,4 @@
-"""Preparing minibatches in a thread, before they are needed."""
+"""Prepare minibatches in a thread, before they are needed."""
 
 from __future__ import annotations
 

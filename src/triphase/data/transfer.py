@@ -1,4 +1,4 @@
-"""Copies from the host to the device that computes."""
+"""Copy tensors from the host to the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file, one learner. A name is imported when it is asked for: a lesson needs one learner, not all of them."""
+"""One file, one learner. Learners are imported on first use: a lesson needs one of them, not all."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What learners refuse before anything is learned."""
+"""Checks that learners make before they learn."""
 
 from __future__ import annotations
 

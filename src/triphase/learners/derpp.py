@@ -1,4 +1,4 @@
-"""DER++: dark experience replay, which remembers what the model answered.
+"""DER++: dark experience replay, which stores the logits of replayed samples.
 
 Buzzega et al., "Dark Experience for General Continual Learning: a Strong, Simple Baseline". Minibatches and memory
 are those of every other learner here; what that changes is listed in docs/deviations.md.

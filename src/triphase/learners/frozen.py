@@ -1,4 +1,4 @@
-"""What learners without gradient share: features of a network that no longer moves.
+"""Shared by learners without gradient: features of a frozen network.
 
 They do not score by the network's head, so it may have a bias.
 """

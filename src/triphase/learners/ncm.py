@@ -29,7 +29,7 @@ from triphase.models.split import drop_row, pad_rows
 
 
 class NCM:
-    """Takes an image for the class whose mean feature is nearest; features have length 1, as in iCaRL."""
+    """Predicts the class with the nearest mean feature; features have unit length, as in iCaRL."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class NCM:
         return torch.empty(len(f), 0, dtype=torch.float64)
 
     def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
-        """The class means as they answer; `also` is counted in for once."""
+        """The class means in inference form; `also` is counted in only here."""
         if also is not None:
             return including(self, *also).inference()
         means = F.normalize(self.sums)[: max(self.known) + 1]

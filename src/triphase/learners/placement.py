@@ -12,7 +12,7 @@ from triphase.learners.protocol import Learner
 
 
 def move(learner: Learner, device: str | torch.device) -> None:
-    """Have a learner compute on this device; what it has learned goes along."""
+    """Move a learner with its state to this device."""
     learner.context.device = chosen = choose(device)
     state = learner.state_dict()
     for network in _networks(learner):

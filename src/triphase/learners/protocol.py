@@ -1,4 +1,4 @@
-"""What a learner is, and what it may offer beyond that. Protocols only: a learner inherits nothing."""
+"""The Learner protocol and optional protocols. A learner inherits nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Learner(Protocol):
         """Tensors and primitives from which `learn` continues bit for bit; valid at every tick."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a saved state."""
+        """Load a saved state."""
 
 
 class ClosedForm(Protocol):
@@ -78,7 +78,7 @@ class ClosedForm(Protocol):
 
     @property
     def has_covariance(self) -> bool:
-        """Whether the classes share a covariance, which `reestimate` estimates anew."""
+        """Whether the classes share a covariance, which `reestimate` estimates again."""
 
     def features(self, z: Tensor) -> Tensor:
         """(n, D): features of latents z."""
@@ -102,7 +102,7 @@ class ClosedForm(Protocol):
         """Forget a class; later labels move down by one."""
 
     def reestimate(self, f: Tensor, y: Tensor) -> None:
-        """Estimate anew, from samples, what all classes share."""
+        """Estimate the statistics that all classes share again, from samples."""
 
 
 class Teachable(Learner, Protocol):
@@ -118,7 +118,7 @@ class Teachable(Learner, Protocol):
 
     @property
     def closed_form(self) -> ClosedForm | None:
-        """The member that counts in closed form, if there is one."""
+        """The closed form of the learner, if it has one."""
 
     def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
         """A copy of everything that answers need, over the classes seen so far.
@@ -130,12 +130,12 @@ class Teachable(Learner, Protocol):
         """Forget a class; later labels move down by one."""
 
     def rescale(self, z: Tensor) -> None:
-        """Refit what the scores are scaled by, after a removal, on latents z of stored samples."""
+        """Fit the scales of the scores again after a removal, on latents z of stored samples."""
 
 
 @runtime_checkable
 class QuickLearner(Protocol):
-    """A learner that can answer about an experience before it has learned it in full."""
+    """A learner that can predict the classes of an experience before it has learned it in full."""
 
     quick_experience: int  # index of the experience that is learned quickly and not yet in full; 0: none
 
@@ -145,7 +145,7 @@ class QuickLearner(Protocol):
 
 @runtime_checkable
 class Consolidates(Protocol):
-    """A learner that can be trained anew on what its memory holds."""
+    """A learner that can be trained again on its memory."""
 
     def consolidate(self, recipe: Recipe, tick: Tick = ignore) -> None:
         """Train on the samples in memory alone; it resumes as `learn` does."""
@@ -161,7 +161,7 @@ class UsesUnlabelled(Protocol):
 
 @runtime_checkable
 class WeighsMembers(Protocol):
-    """A learner of two members whose scores are summed; whoever has held-out images may fit the second's weight."""
+    """A learner of two members whose scores are summed; held-out images may fit the weight of the second."""
 
     weight: float
     constant_weight: float  # where there is nothing to fit it to

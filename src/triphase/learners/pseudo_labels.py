@@ -1,4 +1,4 @@
-"""Pseudo-labels: what a learner believes of unlabelled images, where it is confident."""
+"""Pseudo-labels: confident predictions on unlabelled images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Discriminants without a part of what was counted, for all parts at the price of one."""
+"""Leave-fold-out discriminants: one factorisation serves all folds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What learners that train by gradient share.
+"""Shared by learners that train by gradient.
 
 `learn` is written as if it always ran from start to end. When it continues after a crash, the TrainingLoop skips
 what was done: `begin` is False for finished sections, and `steps` starts where the saved state was taken.
@@ -64,7 +64,7 @@ class TrainingLoop:
         self._rewind()
 
     def begin(self, section: str) -> bool:
-        """Whether this section of `learn` has yet to be done; sections always come in the same order."""
+        """Whether this section of `learn` is still to do; sections always come in the same order."""
         if self._resume is not None:
             if section != self._resume:
                 return False
@@ -102,7 +102,7 @@ class TrainingLoop:
         return self._optimizer
 
     def steps(self, epochs: int, steps: int) -> list[tuple[int, int]]:
-        """(epoch in the experience, step in the epoch) of all that is left of this section.
+        """The remaining (epoch in the experience, step in the epoch) of this section.
 
         Call `step_done` after each of them; the list is known beforehand, so minibatches can be prefetched.
         """
@@ -231,7 +231,7 @@ def mask_unseen(logits: Tensor, seen: Collection[int]) -> Tensor:
 
 @contextmanager
 def eval_mode(model: SplitClassifier) -> Iterator[None]:
-    """Evaluation mode inside the `with`; the mode of before afterwards."""
+    """Evaluation mode within the `with`; the previous mode after it."""
     training = model.training
     model.eval()
     try:
@@ -262,7 +262,7 @@ def blocks_state(model: SplitClassifier) -> dict[str, Any]:
 
 
 def load_blocks(model: SplitClassifier, state: dict[str, Any]) -> None:
-    """Take over saved parameters and buffers; the head grows to the saved number of classes."""
+    """Load saved parameters and buffers; the head grows to the saved number of classes."""
     model.grow(len(state["head"]["weight"]))
     for block in BLOCKS:
         try:
@@ -292,7 +292,7 @@ def learner_state(
 def load_learner_state(
     state: dict[str, Any], model: SplitClassifier, memory: Memory | None, loop: TrainingLoop
 ) -> set[int]:
-    """Take over a saved state; returns the known classes."""
+    """Load a saved state; returns the known classes."""
     load_blocks(model, state)
     loop.load_state_dict(state["loop"], state["momentum"])
     if memory is not None:

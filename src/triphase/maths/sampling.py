@@ -1,4 +1,4 @@
-"""Which rows stand for many."""
+"""Evenly spaced samples."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""A trained classifier in the form in which it answers: frozen features and solved linear scores.
+"""A trained classifier in inference form: frozen features and linear scores.
 
 Nothing here has a training mode or changes a buffer, so any number of threads may use the same object.
 """

@@ -1,4 +1,4 @@
-"""Weight files of others, read without running any code in them."""
+"""Read weight files without running any code in them."""
 
 from collections.abc import Mapping
 from pathlib import Path

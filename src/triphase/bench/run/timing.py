@@ -16,7 +16,7 @@ class TrainingTimer:
         self.start()
 
     def start(self) -> None:
-        """From now on, time is training time."""
+        """Start to count training time."""
         self._since = time.perf_counter()
         self._parts, self._images = dict(self._stopwatch.seconds), self._stopwatch.images
         self._borrowed = self._stopwatch.borrowed

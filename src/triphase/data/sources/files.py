@@ -1,4 +1,4 @@
-"""What sources of files share: short lists of long paths, and ids that stay the same for ever."""
+"""Shared by sources of files: compact lists of paths, and stable ids."""
 
 import os
 from collections.abc import Iterable, Sequence
