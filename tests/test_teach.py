@@ -47,6 +47,13 @@ def test_a_first_lesson_makes_a_model(world: World, tmp_path: Path) -> None:
     assert all(name in ("CURRENT", "LOCK") or name.endswith((".safetensors", ".json", ".jsonl")) for name in names)
 
 
+def test_a_class_of_one_photo_is_learned_and_said_to_be_unchecked(world: World, tmp_path: Path) -> None:
+    paint(world.one / "yellow", "yellow", range(1))
+    answer = done("teach", tmp_path / "new", world.one, *SMALL)
+    assert re.search(r"yellow +1 +new +not checked", answer.out)
+    assert "No photo of yellow could be held out: teach more photos" in answer.out
+
+
 def test_the_same_photos_again_teach_nothing(world: World) -> None:
     before = content(world.base)
     answer = done("teach", world.base, world.one)

@@ -176,6 +176,9 @@ def _print_outcome(outcome: Outcome) -> None:
         table.add_row(cell(line.name), f"{line.images:,}", before, _checked(line.after), held)
     if outcome.classes:
         Console().print(table)
+    unchecked = [line.name for line in outcome.classes if line.after is None]
+    if 0 < len(unchecked) < len(outcome.classes):
+        say(f"No photo of {few(unchecked)} could be held out: teach more photos to have accuracy checked.")
     if outcome.learned:
         say(f"Learned {count(outcome.learned, 'photo')}{_left_out(outcome.known_already, outcome.corrected)}.")
     verdict = outcome.verdict
