@@ -220,6 +220,13 @@ def test_names_and_cuts_that_do_not_exist_are_refused(name: str, sentence: str) 
         build(name, load_pretrained=False, image_size=32)
 
 
+def test_a_cut_that_does_not_exist_is_refused_before_weights_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timm_backbone, "_cached_weights", lambda timm, network: None)
+    monkeypatch.setattr(timm_backbone, "_check_hub", _never)
+    with pytest.raises(InvalidValue, match="has no part 'blocks.x' to cut after; it has patch_embed, .*blocks"):
+        build(f"timm:{SMALL}@blocks.x")
+
+
 def test_a_weight_file_of_another_network_is_refused(tmp_path: Path) -> None:
     _, file = _weights(SMALL, 32, tmp_path)
     with pytest.raises(BadData, match="does not fit timm:test_vit2"):

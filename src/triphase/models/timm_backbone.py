@@ -122,7 +122,11 @@ def _parsed(name: str) -> tuple[str, str | float]:
     if match is None:
         raise InvalidValue(f"A network of timm is written {PREFIX}NAME or {PREFIX}NAME@CUT, got {name!r}.")
     cut = match[2] or str(CUT)
-    return match[1], float(cut) if re.fullmatch(r"\d*\.?\d+|\d+\.", cut) else cut
+    if not re.fullmatch(r"\d*\.?\d+|\d+\.", cut):
+        return match[1], cut
+    if float(cut) > 1:
+        raise InvalidValue(f"A share of the blocks is from 0 to 1, got {name}.")
+    return match[1], float(cut)
 
 
 def _network(name: str, own: Preprocessing, size: int, weights: Path | None, pretrained: bool, seed: int) -> Any:
@@ -134,6 +138,7 @@ def _network(name: str, own: Preprocessing, size: int, weights: Path | None, pre
     if weights is not None:
         options |= _with_weights(timm, network, weights)
     elif pretrained:
+        _check_part(timm, name)
         _check_hub(network)
         options |= {"pretrained": True, "num_classes": 0}
     try:
@@ -188,20 +193,32 @@ def _n_before(name: str, parts: Sequence[Part]) -> int:
     """How many parts are before the cut."""
     cut = _parsed(name)[1]
     if isinstance(cut, float):
-        if cut > 1:
-            raise InvalidValue(f"A share of the blocks is from 0 to 1, got {name}.")
         large = [i for i, part in enumerate(parts) if list(part.module.children())]
         blocks = [i for i in large if "." in parts[i].name] or large
         n = round(cut * len(blocks))
         return len(parts) if cut == 1 else blocks[n - 1] + 1 if n else blocks[0]
     inside = [i for i, part in enumerate(parts) if f"{part.name}.".startswith(f"{cut}.")]
     if not inside:
-        names = list(dict.fromkeys(part.name.rpartition(".")[0] or part.name for part in parts))
-        raise InvalidValue(
-            f"{name.split('@')[0]} has no part {cut!r} to cut after; it has {', '.join(names)} and what is in "
-            "them. A share of its blocks, as in @0.5, will do too."
-        )
+        raise _no_part(name, [part.name.rpartition(".")[0] or part.name for part in parts])
     return inside[-1] + 1
+
+
+def _check_part(timm: Any, name: str) -> None:
+    """Refuse a part that does not exist, before the weights of the network are fetched."""
+    network, cut = _parsed(name)
+    if isinstance(cut, str):
+        with torch.device("meta"):
+            whole = timm.create_model(network, num_classes=0)
+        if cut not in dict(whole.named_modules()):
+            raise _no_part(name, [part for part, _ in whole.named_children()])
+
+
+def _no_part(name: str, parts: Sequence[str]) -> InvalidValue:
+    (network, cut), there = name.split("@"), ", ".join(dict.fromkeys(parts))
+    return InvalidValue(
+        f"{network} has no part {cut!r} to cut after; it has {there} and what is in them. A share of its blocks, as "
+        "in @0.5, will do too."
+    )
 
 
 def _first_line(error: BaseException) -> str:
