@@ -1,13 +1,18 @@
-"""Passes through frozen parts on a device that has little memory."""
+"""A device that has little memory: passes through frozen parts, and sentences where even those do not help."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from lessons import World, content, triphase
 from oracle import RECIPE
 from triphase import FineTune, run
+from triphase.app.model import Model
+from triphase.app.predictor import Predictor
 from triphase.context import Context
 from triphase.data.feature_cache import latents
 from triphase.data.passes import in_passes
@@ -70,3 +75,38 @@ def test_other_errors_of_torch_stay_what_they_are() -> None:
 
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         in_passes(fail, torch.zeros(4), Context())
+
+
+NO_ROOM = (
+    torch.OutOfMemoryError("CUDA out of memory."),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+)
+
+
+@pytest.mark.parametrize("error", NO_ROOM, ids=["device", "host"])
+@pytest.mark.parametrize(
+    ("place", "words"), [("_check", "does not suffice for the model"), ("answers", "There is not enough memory")]
+)
+def test_an_answer_for_which_there_is_no_memory_is_one_sentence(
+    error: Exception, place: str, words: str, original: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Predictor, place, fail)
+    answer = triphase("predict", original.base, next(original.test.rglob("*.png")), "--json")
+    assert answer.status == 1 and words in answer.err and answer.err.count("\n") == 1
+    assert words in answer.document()["error"]
+
+
+def test_a_model_for_which_there_is_no_memory_is_not_called_damaged(
+    original: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> None:
+        raise NO_ROOM[0]
+
+    before = content(original.base)
+    monkeypatch.setattr(Model, "load_state_dict", fail)
+    answer = triphase("forget", original.base, "red")
+    assert answer.status == 1 and "does not suffice for the model: use another --device" in answer.err
+    assert content(original.base) == before

@@ -6,6 +6,7 @@ the metrics, the loggers and the evaluation.
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ def _supervised_template() -> Any:
         found = version("avalanche-lib")
     except PackageNotFoundError as error:
         raise InvalidValue(f"Avalanche is not installed: {hint}.") from error
-    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
+    if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < OLDEST:  # 0.6b1 is one of 0.6
         wanted = ".".join(map(str, OLDEST))
         raise InvalidValue(
             f"Avalanche {found} is too old for this strategy, which needs {wanted} or newer: {hint}."

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 
 import torch
 
-from triphase.errors import InvalidValue, OutOfMemory
+from triphase.errors import InvalidValue, OutOfMemory, is_out_of_memory
 
 ACCELERATORS = ("cuda", "mps")  # in the order in which "auto" looks for them
-NOT_ENOUGH = ("out of memory", "can't allocate memory")  # in the words of torch's back ends
 
 
 def choose(name: str | torch.device) -> torch.device:
@@ -60,20 +59,15 @@ def make_deterministic() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether a device, or the host, had no room."""
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in NOT_ENOUGH)
-
-
 @contextmanager
-def explain_out_of_memory(remedy: str) -> Iterator[None]:
+def explain_out_of_memory(remedy: str, needed_for: str = "a minibatch") -> Iterator[None]:
     """Turn out-of-memory errors within this block into one sentence."""
     try:
         yield
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise OutOfMemory(f"The memory of the device does not suffice for a minibatch: {remedy}.") from error
+        raise OutOfMemory(f"The memory of the device does not suffice for {needed_for}: {remedy}.") from error
 
 
 def _count(kind: str) -> int:

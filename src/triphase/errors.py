@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from triphase.printable import printable
 
 FEW = 5  # things named in one sentence
+# In the words of torch's back ends and of ONNX Runtime.
+NO_ROOM = ("out of memory", "can't allocate memory", "Failed to allocate memory")
 
 
 class TriphaseError(Exception):
@@ -101,3 +103,12 @@ def few(names: Sequence[object]) -> str:
     """
     more = f" and {len(names) - FEW:,} more" if len(names) > FEW else ""
     return ", ".join(map(printable, names[:FEW])) + more
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a device, or this computer, had no room.
+
+    >>> is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")), is_out_of_memory(OSError())
+    (True, False)
+    """
+    return isinstance(error, MemoryError) or any(words in str(error) for words in NO_ROOM)

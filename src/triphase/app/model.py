@@ -21,7 +21,7 @@ from triphase.context import Context
 from triphase.data.feature_cache import encode, features, pack, unpack
 from triphase.data.images import Images
 from triphase.data.memory import HELD_OUT, Memory
-from triphase.device import record_name
+from triphase.device import explain_out_of_memory, record_name
 from triphase.errors import CorruptState, InvalidValue
 from triphase.image_size import load_size
 from triphase.learners.protocol import Teachable
@@ -239,7 +239,8 @@ class Model:
         remember_graphs(state, model.context)
         try:
             check_learner(state, model.state_dict())
-            model.load_state_dict(state)
+            with explain_out_of_memory("use another --device, or free memory", needed_for="the model"):
+                model.load_state_dict(state)
             model._check()
         except CorruptState:
             raise

@@ -19,7 +19,7 @@ from triphase import scoring
 from triphase.app.answers import Calibration, doubts, ood_scores
 from triphase.app.store.versions import Store
 from triphase.data.decoding import DECODE_THREADS, decode_array
-from triphase.errors import BadData, CorruptState
+from triphase.errors import BadData, CorruptState, OutOfMemory, is_out_of_memory
 from triphase.image_size import load_size
 from triphase.onnx_session import CPU, CUDA, offers_cuda, open_session
 from triphase.scoring import Array
@@ -102,6 +102,10 @@ class Predictor:
             self._weights, self._stds = scores["weights"], scores["stds"]
             self._check()
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            if is_out_of_memory(error):
+                raise OutOfMemory(
+                    "The memory of the device does not suffice for the model: use another --device, or free memory."
+                ) from error
             raise CorruptState(f"The parts of this model do not belong together ({error!r}).") from error
 
     @classmethod

@@ -14,7 +14,7 @@ import typer
 
 from triphase import __version__
 from triphase.cli.usage import Command, PrintableUsage
-from triphase.errors import ProcessFailed, TriphaseError, TriphaseWarning
+from triphase.errors import ProcessFailed, TriphaseError, TriphaseWarning, is_out_of_memory
 from triphase.printable import printable
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -99,6 +99,10 @@ def main() -> None:
             raise
         where = "" if error.filename is None else f"{printable(os.fsdecode(error.filename))}: "
         _fail(f"{where}{error.strerror}.")
+    except Exception as error:  # of torch, numpy or ONNX Runtime
+        if not is_out_of_memory(error):
+            raise
+        _fail("There is not enough memory: use another --device, or smaller images.")
     except SystemExit as end:
         if end.code == WRONG_USAGE and "--json" in sys.argv and _prints():
             print(json.dumps({"error": "Wrong usage; standard error says what is wrong."}))

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from triphase.context import Context
-from triphase.device import is_out_of_memory
-from triphase.errors import OutOfMemory
+from triphase.errors import OutOfMemory, is_out_of_memory
 
 
 def in_passes(compute: Callable[[Tensor], Tensor], x: Tensor, context: Context) -> Tensor:

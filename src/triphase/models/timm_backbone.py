@@ -216,8 +216,8 @@ def _check_part(timm: Any, name: str) -> None:
 def _no_part(name: str, parts: Sequence[str]) -> InvalidValue:
     (network, cut), there = name.split("@"), ", ".join(dict.fromkeys(parts))
     return InvalidValue(
-        f"{network} has no part {cut!r} to cut after; it has {there} and what is in them. A share of its blocks, as "
-        "in @0.5, will do too."
+        f"{network} has no part {cut!r} to cut after; it has {there} and what is in them. A share of its blocks, "
+        "as in @0.5, will do too."
     )
 
 
