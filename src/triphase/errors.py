@@ -108,7 +108,7 @@ def few(names: Sequence[object]) -> str:
 def is_out_of_memory(error: Exception) -> bool:
     """Whether a device, or this computer, had no room.
 
-    >>> is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")), is_out_of_memory(OSError())
+    >>> is_out_of_memory(RuntimeError("CUDA out of memory.")), is_out_of_memory(OSError("disk full"))
     (True, False)
     """
     return isinstance(error, MemoryError) or any(words in str(error) for words in NO_ROOM)
