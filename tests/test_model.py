@@ -12,7 +12,7 @@ from triphase.app.inference_parts import inference_parts
 from triphase.app.model import Model
 from triphase.app.options import ModelOptions
 from triphase.app.predictor import Predictor
-from triphase.app.refit import answering
+from triphase.app.refit import inference_with_held_out
 from triphase.app.store.versions import Store
 from triphase.context import Context
 from triphase.data.decoding import decode
@@ -53,7 +53,7 @@ def test_a_predictor_computes_what_the_model_does(engine: str, lessons: Path) ->
     x = torch.stack([decode(file, 64) for file in sorted((lessons / "second").rglob("*.png"))])
     predictor = Predictor(inference_parts(taught))
     with torch.no_grad():
-        logits, _ = answering(taught)(taught.network.encode(x))
+        logits, _ = inference_with_held_out(taught)(taught.network.encode(x))
     expected = taught.calibration.probabilities(logits)
     torch.testing.assert_close(predictor(x)[0], expected, rtol=1e-2, atol=1e-3)
 

@@ -21,7 +21,7 @@ from triphase.app.inference_parts import inference_parts
 from triphase.app.model import Model
 from triphase.app.predictor import Answer, Predictor
 from triphase.app.publishing import version_state
-from triphase.app.refit import answering
+from triphase.app.refit import inference_with_held_out
 from triphase.app.store.versions import Store
 from triphase.app.teach import teach
 from triphase.context import Context
@@ -61,7 +61,7 @@ def test_it_scores_as_the_learner_does(model: Path) -> None:
     taught = Model.from_state(Store(model).load()[0])
     images = photos(model.with_name("test"))
     z = unpack(latents(taught.network, images, context=taught.context))
-    logits, expected_scores = answering(taught)(z)
+    logits, expected_scores = inference_with_held_out(taught)(z)
     expected = (logits / taught.calibration.temperature).softmax(1)
     probabilities, known = Predictor.open(model).predict(images)
     assert torch.allclose(probabilities, expected, atol=1e-4) and known.shape == (len(images),)
@@ -85,7 +85,7 @@ def test_where_there_are_graphs_torch_is_not_needed_and_answers_are_the_same(
     said = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["answers"]
     taught = Model.from_state(Store(tmp_path / "model").load()[0])
     z = unpack(latents(taught.network, photos(original.test), context=taught.context))
-    logits, scores = answering(taught)(z)
+    logits, scores = inference_with_held_out(taught)(z)
     probability, best = taught.calibration.probabilities(logits).max(1)
     assert [answer["best"] for answer in said] == [taught.names[label] for label in best.tolist()]
     assert [answer["known"] for answer in said] == taught.calibration.accepts(scores).tolist()

@@ -10,7 +10,7 @@ import torch
 from lessons import SMALL, World, done
 from test_predictor import arrays, photos
 from triphase.app.model import Model
-from triphase.app.refit import answering
+from triphase.app.refit import inference_with_held_out
 from triphase.app.store.versions import Store
 from triphase.data.feature_cache import latents, unpack
 from triphase.learners.anchored import Anchored
@@ -46,14 +46,14 @@ def test_the_closed_form_that_answers_is_that_of_all_photos(taught: Model, origi
     fresh.count_crops(taught.latents_of(taught.stored(trained)), f[: len(trained)])
     fresh.known = set(closed.known)
     expected = fresh.inference()(z)[0]
-    answered, measured = last(answering(taught))(z)[0], last(taught.inference())(z)[0]
+    answered, measured = last(inference_with_held_out(taught))(z)[0], last(taught.inference())(z)[0]
     torch.testing.assert_close(answered, expected, rtol=1e-2, atol=1e-2)  # features are kept in half precision
     assert not torch.allclose(measured, expected, rtol=1e-2, atol=1e-2)
 
 
 def test_answering_leaves_what_is_measured_as_it_was(taught: Model) -> None:
     before = copy.deepcopy(arrays(taught.state_dict()))
-    answering(taught)
+    inference_with_held_out(taught)
     after = arrays(taught.state_dict())
     assert before and before.keys() == after.keys()
     assert all(np.array_equal(before[name], after[name]) for name in before)
@@ -65,6 +65,6 @@ def test_the_discriminant_of_the_adapted_csf_counts_held_out_samples_only_to_ans
         pytest.skip("slda has no adapted csf")
     assert learner.solved is not None and learner.solved_with_held_out is not None
     assert not torch.equal(learner.solved[0], learner.solved_with_held_out[0])
-    ensembles = taught.inference(), answering(taught)
+    ensembles = taught.inference(), inference_with_held_out(taught)
     weights = [dict(ensemble.named_buffers())["members.0.weight"] for ensemble in ensembles]
     assert torch.equal(weights[0], learner.solved[0]) and torch.equal(weights[1], learner.solved_with_held_out[0])

@@ -6,14 +6,14 @@ import math
 from typing import Any
 
 from triphase.app.model import Model
-from triphase.app.refit import answering
+from triphase.app.refit import inference_with_held_out
 from triphase.image_size import size_state
 from triphase.models.inference import ensemble_state
 
 
 def inference_parts(model: Model) -> dict[str, Any]:
     """What a predictor needs of a model, one entry for each part that changes at its own pace."""
-    state, calibration = ensemble_state(answering(model)), model.calibration
+    state, calibration = ensemble_state(inference_with_held_out(model)), model.calibration
     csfs = {f"inference_csf_{i}": member.pop("csf") for i, member in enumerate(state["members"])}
     return {
         "inference": {

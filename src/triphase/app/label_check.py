@@ -58,11 +58,12 @@ def leave_out(index: TaughtIndex, closed: ClosedForm | None, folds: int = FOLDS)
     if closed is not None and len(index):
         out = index.held_out.nonzero().view(-1)  # never counted
         parts = _parts(index, folds)
-        scored[out] = _vouched(closed.counts, index.labels[out])
+        scored[out] = _has_enough_others(closed.counts, index.labels[out])
         scores[out] = closed.scores(index.features[out].float())[:, : len(index.names)]
         for part, found in zip(parts, _scores_without(index, closed, parts), strict=True):
             others = closed.counts - torch.bincount(index.labels[part], minlength=len(closed.counts))
-            scored[part], scores[part] = _vouched(others, index.labels[part]), found[:, : len(index.names)]
+            scored[part] = _has_enough_others(others, index.labels[part])
+            scores[part] = found[:, : len(index.names)]
     rows = scored.nonzero().view(-1)
     labels = index.labels[rows]
     probabilities = (scores[rows] / fit_temperature(scores[rows], labels)).softmax(1)
@@ -85,7 +86,7 @@ def suspects(index: TaughtIndex, left_out: LeftOut, confirmed: Mapping[int, str]
     return sorted(found, key=lambda s: (s.own / s.sure, s.id))
 
 
-def _vouched(counts: Tensor, labels: Tensor) -> Tensor:
+def _has_enough_others(counts: Tensor, labels: Tensor) -> Tensor:
     """Which photos have enough others of their class among those that are counted."""
     return counts[labels] >= MIN_OTHERS
 

@@ -15,7 +15,7 @@ from triphase.app.options import LEARNERS
 from triphase.models.inference import Ensemble
 
 
-def answering(model: Model) -> Ensemble:
+def inference_with_held_out(model: Model) -> Ensemble:
     """The learner in inference form with held-out photos counted; exemplars evaluate `Model.inference` instead."""
     ids, y, stored = model.exemplars()
     f = exemplar_features(model, ids, model.latents_of(stored))
