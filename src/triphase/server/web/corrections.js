@@ -5,8 +5,9 @@ import { complain, toast } from "./toast.js";
 
 const AT_ONCE = 20; // files that are looked at in one request
 
+// Both resolve with whether a version without the mistake is in use.
 export async function move(session, items, name) {
-  await change(session, items, {
+  return change(session, items, {
     act: (ids) => session.api.moveTaught(ids, name),
     said: (n) => `${plural(n, "photo")} moved to ${name}.`,
     yes: `Learn as ${name}`,
@@ -20,7 +21,7 @@ export async function move(session, items, name) {
 
 export async function takeBack(session, items) {
   const said = (n) => `${plural(n, "photo")} taken back.`;
-  await change(session, items, {
+  return change(session, items, {
     act: (ids) => session.api.takeBack(ids),
     said,
     yes: "Take back",
@@ -33,9 +34,11 @@ async function change(session, items, correction) {
   const ids = items.map(({ key }) => key);
   try {
     await published(session, await correction.act(ids), correction.said(ids.length));
+    return true;
   } catch (error) {
     if (error.photos?.length) await withFiles(session, ids, new Set(error.photos), correction).catch(complain);
     else complain(error);
+    return false;
   }
 }
 

@@ -20,10 +20,10 @@ export async function showSuspects(session, place) {
   }));
   const grid = new PhotoGrid({
     label: "Photos whose label looks wrong", items, names: session.model.classes.map(({ name }) => name).sort(), ask: "Move them to", newClass: false,
-    assign: (chosen, name) => move(session, chosen, name),
+    assign: async (chosen, name) => { if (await move(session, chosen, name)) grid.mark(chosen, `moved to ${name}`); },
     actions: [
-      { text: "The label is right", run: (chosen) => confirm(session, chosen) },
-      { text: "Take back", run: (chosen) => takeBack(session, chosen) },
+      { text: "The label is right", run: async (chosen) => { if (await confirm(session, chosen)) grid.mark(chosen, "the label is right"); } },
+      { text: "Take back", run: async (chosen) => { if (await takeBack(session, chosen)) grid.mark(chosen, "taken back"); } },
     ],
   });
   replace(place, heading("Labels that look wrong", "The others of their class do not look like these. Move them, take them back, or say that the label is right.", suspects.length), grid.element);
@@ -33,7 +33,9 @@ async function confirm(session, items) {
   try {
     await session.api.confirmLabels(items.map(({ key }) => key));
     session.dispatchEvent(new Event("reviewed"));
+    return true;
   } catch (error) {
     complain(error);
+    return false;
   }
 }
