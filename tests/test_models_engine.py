@@ -3,6 +3,7 @@
 import copy
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from triphase.data.feature_cache import csf_features, encode
 from triphase.errors import TriphaseWarning
 from triphase.models import DepthFeatures, SplitClassifier, build, engine
 from triphase.models.engine import OnnxBlock, engine_of, frozen_form, load_graph, provider_for, remember_graphs
-from triphase.onnx_session import CPU, CUDA
+from triphase.onnx_session import CPU, CUDA, Graph, open_session
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,18 @@ def test_a_damaged_graph_gets_a_sentence(lite0: SplitClassifier) -> None:
     for graph in (saved["graph"][:100], torch.zeros(64, dtype=torch.uint8), saved["graph"][:0]):
         with pytest.raises(ValueError, match="ONNX Runtime cannot load a graph"):
             load_graph(saved | {"graph": graph})
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_row_depends_neither_on_the_rows_beside_it_nor_on_the_number_of_threads(
+    lite0: SplitClassifier, threads: int
+) -> None:
+    saved = frozen_form(lite0.llf, images().float(), Context(engine="onnx")).state_dict()["graph"].numpy().tobytes()
+    x, graph = images(21).float().numpy(), Graph(saved, threads)
+    (whole,) = open_session(saved, 1).run(None, {"x": x})
+    assert len(graph._parts(x)) == 3
+    for rows in (slice(0), slice(1), slice(2, 9), slice(21)):
+        assert np.array_equal(graph(x[rows]), whole[rows])
 
 
 def test_threads_share_a_block(lite0: SplitClassifier) -> None:

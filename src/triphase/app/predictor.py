@@ -21,7 +21,7 @@ from triphase.app.store.versions import Store
 from triphase.data.decoding import DECODE_THREADS, decode_array
 from triphase.errors import BadData, CorruptState, OutOfMemory, is_out_of_memory
 from triphase.image_size import load_size
-from triphase.onnx_session import CPU, CUDA, offers_cuda, open_session
+from triphase.onnx_session import CPU, CUDA, Graph, offers_cuda
 from triphase.scoring import Array
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from triphase.data.images import Images
 
 PARTS = ("inference",)  # how the names of the parts begin that a predictor reads
-PIXELS = 1 << 18  # that pass the network together, at most
+PIXELS = 1 << 19  # that pass the network together, at most
 UNKNOWN = "unknown"
 Numbers = NDArray[Any]
 Block = Callable[[Numbers], Numbers]
@@ -220,8 +220,7 @@ class _Blocks:
         return Member(reader, saved["weight"], saved["bias"], saved["unit_length"], whitening)
 
     def _session(self, saved: Mapping[str, Any]) -> Block:
-        session = open_session(saved["graph"].tobytes(), self._threads, self._provider)
-        return lambda x: session.run(None, {"x": np.ascontiguousarray(x)})[0]
+        return Graph(saved["graph"].tobytes(), self._threads, self._provider)
 
     def _module(self, saved: Mapping[str, Any], name: str, max_width: int | None = None) -> Block:
         from triphase.models.stored_blocks import StoredBlocks, on_arrays

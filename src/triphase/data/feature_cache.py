@@ -30,7 +30,7 @@ from triphase.models import SplitClassifier
 from triphase.models.engine import engine_of, frozen_form
 
 CHUNK = 32  # images per pass, always full: a latent must not depend on the images beside it
-PIXELS = 1 << 18  # per pass at most, if it has more than 4 images: larger feature maps leave the processor's cache
+PIXELS = 1 << 18  # per pass at most, but a few images: larger feature maps leave the processor's cache
 COPIES = 3  # of latents in memory while they are read from the shared folder
 Read = Callable[[Tensor], Tensor]  # rows -> pixels
 View = Callable[[Tensor, Tensor, int], Tensor]  # pixels, their rows, number of a view -> pixels of that view
@@ -54,7 +54,8 @@ def encode(
     """(n, views, ...): packed llf of n images in each of their views, in chunks that are always full."""
     context = Context() if context is None else context
     store: Tensor | None = None
-    chunk = min(CHUNK, max(4, PIXELS // (model.image_size or 1) ** 2))
+    least = 4 if engine_of(context, model.llf) == "torch" else 8  # which ONNX Runtime's threads share evenly
+    chunk = min(CHUNK, max(least, PIXELS // (model.image_size or 1) ** 2))
     blocks = context.processes.blocks(n, chunk)  # each process computes one, and gets the others
     mine = blocks[context.processes.rank] if blocks else range(max(n, 1))
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from triphase.context import Context
 from triphase.errors import TriphaseWarning
 from triphase.models.folding import folded
-from triphase.onnx_session import CPU, CUDA, offers_cuda, open_session
+from triphase.onnx_session import CPU, CUDA, Graph, offers_cuda
 
 MIN_PARAMETERS = 100_000  # of a block that ONNX Runtime is worth starting for
 TOLERANCE = 1e-3  # largest difference to torch, relative to the standard deviation of what the block puts out
@@ -39,7 +39,7 @@ class OnnxBlock(nn.Module):
         super().__init__()
         self.register_buffer("graph", graph)
         self.register_buffer("source", source)
-        self._session = open_session(graph.numpy().tobytes(), threads, provider)
+        self._run = Graph(graph.numpy().tobytes(), threads, provider)
 
     def _apply(self, fn: object, recurse: bool = True) -> OnnxBlock:
         return self  # the runtime has its own copy where it computes; the graph stays on the host
@@ -49,8 +49,7 @@ class OnnxBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """What the block puts out, for float x of any number of rows."""
-        (out,) = self._session.run(None, {"x": x.detach().cpu().contiguous().numpy()})
-        return torch.from_numpy(out).to(x.device)
+        return torch.from_numpy(self._run(x.detach().cpu().numpy())).to(x.device)
 
 
 def engine_of(context: Context, block: nn.Module) -> str:
