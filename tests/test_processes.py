@@ -86,8 +86,9 @@ def kill_worker(agent: Popen[str], rank: int, run: Path, saves: int) -> None:
         time.sleep(0.01)
     workers = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
     os.kill(int(workers[rank]), signal.SIGKILL)
-    agent.communicate(timeout=300)
+    _, err = agent.communicate(timeout=300)
     assert agent.returncode != 0
+    assert rank == 0 or "again to continue from the checkpoint" in err, err
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ torch.distributed is imported only where there is more than one process.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -139,6 +141,8 @@ def join() -> Iterator[Processes]:
             f"start them by `torchrun --nproc-per-node {size} -m triphase ...`, or unset WORLD_SIZE."
         )
     store, rank = _meet(size)
+    if rank == 0:
+        _announce_end()
     try:
         yield Processes(rank, size, on_machine=_number("LOCAL_WORLD_SIZE", 1))
     except TriphaseError as error:
@@ -150,6 +154,18 @@ def join() -> Iterator[Processes]:
     import torch.distributed as dist
 
     dist.destroy_process_group()
+
+
+def _announce_end() -> None:
+    """Let this process say what to do when torchrun ends it, as it does once another one is lost."""
+
+    def say_and_end(number: int, frame: object) -> None:
+        os.write(2, b"error: torchrun ends this run; start it again to continue from the checkpoint.\n")
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    if threading.current_thread() is threading.main_thread():  # others may set no handlers
+        signal.signal(signal.SIGTERM, say_and_end)
 
 
 def _failed_before(store: Any) -> bool:
