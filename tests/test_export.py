@@ -166,8 +166,10 @@ def test_the_file_is_compared_with_the_model_on_the_device_that_is_named(
     class Placed(Predictor):
         """Computes on the CPU and knows where it should."""
 
-        def __init__(self, parts: Mapping[str, Any], device: str | torch.device = "cpu") -> None:
-            super().__init__(parts)
+        def __init__(
+            self, parts: Mapping[str, Any], device: str | torch.device = "cpu", threads: int | None = None
+        ) -> None:
+            super().__init__(parts, threads=threads)
             self.wanted = device
 
     compared: list[str | torch.device] = []

@@ -9,6 +9,7 @@ from torch import Tensor
 def mahalanobis(features: Tensor, means: Tensor) -> Tensor:
     """(n,): minus the squared distance to the nearest class mean; both are whitened.
 
+    >>> import torch
     >>> mahalanobis(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
     tensor([-4.])
     """
@@ -21,6 +22,7 @@ def relative_mahalanobis(features: Tensor, means: Tensor) -> Tensor:
 
     What makes an image unusual in itself lengthens both distances and cancels (after Ren et al., 2021).
 
+    >>> import torch
     >>> relative_mahalanobis(torch.tensor([[1.0, 9.0]]), torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))
     tensor([1.])
     """
