@@ -72,12 +72,12 @@ class Processes:
         return tensor
 
     def part(self, mean: Tensor, n: int | Tensor, n_all: int | Tensor) -> Tensor:
-        """The weight of a mean over n samples of this process in the mean over all n_all samples."""
+        """What the mean over n samples of this process contributes to the mean over the n_all samples of all."""
         if self.size == 1:
             return mean
-        return (
-            mean * (int(n) / int(n_all)) if n else mean.nan_to_num() * 0
-        )  # differentiable, as in the other processes
+        if not n:  # a zero that autograd can follow, as in the other processes
+            return mean.nan_to_num() * 0
+        return mean * (int(n) / int(n_all))
 
     def mean(self, value: Tensor, share: float) -> Tensor:
         """The mean over a whole minibatch, from the mean over this process's `share` of it, which may be empty."""

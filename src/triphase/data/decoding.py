@@ -82,9 +82,8 @@ def _decode(
             if max_pixels is not None:
                 _check_pixels(*image.size, max_pixels)
             progressive, full = bool(image.info.get("progressive")), image.size
-            if not _decodes_whole(
-                *full, sizes
-            ):  # only JPEG knows how; a progressive one is held in full all the same
+            if not _decodes_whole(*full, sizes):
+                # only JPEG knows how; a progressive one is held in full all the same
                 image.draft("RGB", (side, side))
             n_pixels = _check_pixels(*(full if progressive else image.size))
             with _memory_for(n_pixels):
@@ -151,9 +150,8 @@ def _missing(path: Path) -> str:
 def _open(source: Path | BytesIO) -> Image.Image:
     """The file as an image whose pixels are not decoded yet."""
     start = _first_bytes(source)
-    if start.startswith(
-        JPEG
-    ):  # not by Image.open, which refuses large JPEGs before they can be asked for a fraction
+    if start.startswith(JPEG):
+        # not by Image.open, which refuses large JPEGs before they can be asked for a fraction
         return JpegImageFile(source)
     # Pillow has the plugin of PNG at hand; to load those of all formats takes a tenth of a second.
     return Image.open(source, formats=("PNG",) if start.startswith(PNG) else _formats())
@@ -209,9 +207,8 @@ def _reason(error: Exception) -> str:
 def _remedy(source: Path | BytesIO, path: Path, error: Exception) -> str:
     """What to do about a file that cannot be decoded."""
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
-        other = (
-            "a JPEG that is not progressive" if _first_bytes(source).startswith(JPEG) else "a copy as JPEG"
-        )  # which is read at a fraction
+        # a JPEG is read at a fraction
+        other = "a JPEG that is not progressive" if _first_bytes(source).startswith(JPEG) else "a copy as JPEG"
         return f"save a smaller copy, or {other}"
     return "export it as JPEG" if path.suffix.lower() in FOREIGN_SUFFIXES else "mend or remove it"
 

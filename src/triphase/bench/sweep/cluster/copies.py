@@ -54,10 +54,9 @@ class RunCopy:
             try:
                 if not index["finished"]:
                     self._save_checkpoint(directory, index, saved)
+                # the log after the checkpoint, which says how much of it counts
                 for name in WHEN_FINISHED if index["finished"] else WITH_CHECKPOINT:
-                    if (
-                        directory / name
-                    ).exists():  # the log after the checkpoint, which says how much of it counts
+                    if (directory / name).exists():
                         index["files"][name] = self._save_file(directory / name, saved)
                 return index, saved
             except FileNotFoundError:  # the next checkpoint took its place

@@ -96,14 +96,9 @@ class RayTasks:
         self._sent: set[Path] = set()
         self._running: dict[Job, float] = {}
         self._looked = time.monotonic()
-        self.slots = max(1, self._room())
-        if self._room() == 0:
-            words = ", ".join(f"{name} {amount:g}" for name, amount in self._resources.for_ray().items())
-            warnings.warn(
-                f"No node of the cluster has what a run asks for ({words}): runs wait until one joins.",
-                TriphaseWarning,
-                stacklevel=2,
-            )
+        self.slots = max(1, room := self._room())
+        if room == 0:
+            self._warn_of_waiting()
 
     def submit(self, job: Job) -> bool:
         """Give a job to the cluster, which begins it when a node has room for it."""
@@ -228,6 +223,14 @@ class RayTasks:
         wanted = self._resources.for_ray()
         alive = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         return int(sum(min(has.get(name, 0) // wanted[name] for name in wanted) for has in alive))
+
+    def _warn_of_waiting(self) -> None:
+        words = ", ".join(f"{name} {amount:g}" for name, amount in self._resources.for_ray().items())
+        warnings.warn(
+            f"No node of the cluster has what a run asks for ({words}): runs wait until one joins.",
+            TriphaseWarning,
+            stacklevel=3,
+        )
 
     def _gone(self) -> Unreachable:
         return Unreachable(
