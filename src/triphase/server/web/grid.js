@@ -39,7 +39,8 @@ export class PhotoGrid {
     this.#show();
   }
 
-  selected() { return this.items.filter((item) => this.chosen.has(item.key)); }
+  // What is chosen; the only photo need not be.
+  selected() { return this.items.length === 1 ? this.items : this.items.filter((item) => this.chosen.has(item.key)); }
 
   // A note in the place of the one before, on items that are done with; they are no longer chosen.
   mark(items, note) {
@@ -163,7 +164,8 @@ export class PhotoGrid {
   }
 
   #give(name) {
-    const items = this.chosen.size ? this.selected() : this.items.length === 1 ? this.items : [this.items[this.at ?? -1]].filter(Boolean);
+    const chosen = this.selected();
+    const items = chosen.length ? chosen : [this.items[this.at ?? -1]].filter(Boolean);
     if (items.length) this.assign(items, name);
   }
 
@@ -176,7 +178,6 @@ export class PhotoGrid {
     this.count.textContent = n ? `${plural(n, "photo")} chosen` : "";
     this.count.hidden = this.none.hidden = !n;
     this.all.disabled = n === this.items.length;
-    for (const button of this.actions) button.disabled = n === 0;
   }
 }
 

@@ -25,8 +25,8 @@ export async function showInbox(session, place) {
   }));
   const grid = new PhotoGrid({
     label: "Photos that wait for a label", items, names: session.classNames(), ask: "These are",
-    assign: (chosen, name) => label(session, chosen, name),
-    actions: [{ text: "Delete", run: (chosen) => remove(session, chosen) }],
+    assign: async (chosen, name) => { if (await label(session, chosen, name)) grid.mark(chosen, `noted as ${name}`); },
+    actions: [{ text: "Delete", run: async (chosen) => { if (await remove(session, chosen)) grid.mark(chosen, "deleted"); } }],
   });
   replace(place,
     heading(TITLE, "A label for the first of these would teach it most. Give one, and they join the next lesson.", total),
@@ -36,11 +36,11 @@ export async function showInbox(session, place) {
 }
 
 async function label(session, items, name) {
-  await change(session, () => session.api.labelInbox(ids(items), name), `${plural(items.length, "photo")} noted as ${name} for the next lesson.`);
+  return change(session, () => session.api.labelInbox(ids(items), name), `${plural(items.length, "photo")} noted as ${name} for the next lesson.`);
 }
 
 async function remove(session, items) {
-  await change(session, () => session.api.removeFromInbox(ids(items)), `${plural(items.length, "photo")} deleted.`);
+  return change(session, () => session.api.removeFromInbox(ids(items)), `${plural(items.length, "photo")} deleted.`);
 }
 
 async function clear(session, total) {
@@ -56,7 +56,9 @@ async function change(session, act, sentence) {
     await Promise.all([session.refresh(), session.draft.load()]);
     session.dispatchEvent(new Event("reviewed"));
     toast(sentence);
+    return true;
   } catch (error) {
     complain(error);
+    return false;
   }
 }
