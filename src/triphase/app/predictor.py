@@ -223,11 +223,11 @@ class _Blocks:
         return Graph(saved["graph"].tobytes(), self._threads, self._provider)
 
     def _module(self, saved: Mapping[str, Any], name: str, max_width: int | None = None) -> Block:
-        from triphase.models.stored_blocks import StoredBlocks, on_arrays
+        from triphase.models.stored_blocks import OnArrays, StoredBlocks
 
         about = self._parts["inference"]
         blocks = StoredBlocks(about["backbone"], load_size(about))
-        return on_arrays(blocks.llf(saved) if name == "llf" else blocks.csf(saved, max_width), self.device)
+        return OnArrays(blocks.llf(saved) if name == "llf" else blocks.csf(saved, max_width), self.device)
 
 
 def cores() -> int:

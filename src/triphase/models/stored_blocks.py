@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -47,16 +47,17 @@ class StoredBlocks:
         return block.eval().requires_grad_(False)
 
 
-def on_arrays(block: nn.Module, device: str | torch.device) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """A block on a device as a function of numpy arrays."""
-    there = choose(device)
-    block = block.to(there)
+class OnArrays:
+    """A block on a device as a function of numpy arrays, which can be pickled."""
+
+    def __init__(self, block: nn.Module, device: str | torch.device) -> None:
+        self._device = choose(device)
+        self._block = block.to(self._device)
 
     @torch.inference_mode()
-    def compute(x: NDArray[Any]) -> NDArray[Any]:
-        given = torch.from_numpy(x).to(there)
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        """What the block computes of x."""
+        given = torch.from_numpy(x).to(self._device)
         given = given.contiguous(memory_format=torch.channels_last) if given.dim() == 4 else given
-        out: NDArray[Any] = block(given).cpu().numpy()
+        out: NDArray[Any] = self._block(given).cpu().numpy()
         return out
-
-    return compute
