@@ -55,7 +55,7 @@ def measured(source: Path, lessons: list[Path], photos: list[Path], work: Path) 
     taken = {"first lesson": seconds(source, "teach", model, first, "--force")}
     quick = shutil.copytree(model, work / "quick")
     taken["second lesson"] = seconds(source, "teach", model, second, "--force")
-    taken["--quick"] = seconds(source, "teach", quick, second, "--force", "--quick", until="the whole lesson follows")
+    taken["--quick"] = seconds(source, "teach", quick, second, "--force", "--quick", until="in use")
     shutil.rmtree(quick)
     taken["predict"] = seconds(source, "predict", model, *photos)
     return taken
