@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
+from threadpoolctl import threadpool_limits
 
 
 def _one_core_each(n: int, name: str) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(n, name, initializer=torch.set_num_threads, initargs=(1,))
+    return ThreadPoolExecutor(n, name, initializer=_use_one_core)
 
 
 @dataclass(frozen=True)
@@ -25,3 +26,9 @@ class Pools:
         """End them; what has not begun is dropped."""
         for pool in (self.answers, self.reading, self.reviews):
             pool.shutdown(cancel_futures=True)
+
+
+def _use_one_core() -> None:
+    """Let torch compute in this thread alone, and numpy in the thread that asks: its helpers would wait busily."""
+    torch.set_num_threads(1)
+    threadpool_limits(1, user_api="blas")
