@@ -40,12 +40,11 @@ from triphase import (
 from triphase.app import lesson_checkpoint
 from triphase.app.store.versions import Store
 from triphase.app.teach import teach
-from triphase.data import feature_cache
 from triphase.data.batches import Batches
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.training_latents import TrainingLatents
 from triphase.errors import InvalidValue, TriphaseWarning
-from triphase.learners import finetune, ncm, tpc
+from triphase.learners import finetune, frozen, ncm, tpc
 from triphase.learners.placement import move
 from triphase.maths import bias, masking
 from triphase.models import with_batch_renorm
@@ -116,7 +115,7 @@ def test_no_tensors_of_two_devices_meet_while_a_learner_learns_and_is_evaluated(
         (Batches, "_minibatches", "self._latents.upload", "finetune"),
         (Batches, "image_latents", ".to(self.model.device)", "derpp"),
         (Batches, "memory_latents", ".to(self.model.device)", "bic"),
-        (feature_cache, "_in_chunks", ".to(model.device)", "slda"),
+        (frozen, "features", ".to(model.device)", "slda"),
         (finetune, "predict", ".to(model.device)", "finetune"),
         (tpc, "predict", ".cpu()", "anchored"),
         (ncm, "latent_features", ".to(model.device)", "ncm"),
@@ -191,6 +190,16 @@ def test_a_classifier_learns_and_answers_on_the_device_as_on_the_cpu() -> None:
             answers.append(classifier.predict_proba(x))
             assert classifier.model_.network.device == where and classifier._inference[0].device == str(where)
     assert np.array_equal(answers[0], answers[1])
+
+
+def test_a_classifier_warns_if_the_graphs_of_a_model_cannot_run_on_its_device(tmp_path: Path) -> None:
+    for colour in ("red", "green"):
+        paint(tmp_path / "photos" / colour, colour, range(12))
+    options = {"backbone": "small_cnn", "image_size": 8, "memory": 60}
+    teach(tmp_path / "model", tmp_path / "photos", options, context=Context(engine="onnx"))
+    with FakeDevice(), pytest.warns(TriphaseWarning, match="ONNX Runtime offers nothing for meta here"):
+        classifier = ContinualClassifier.load(tmp_path / "model", device=FAKE)
+    assert classifier.predict(sorted((tmp_path / "photos").rglob("*.png"))[:1]).tolist() == ["green"]
 
 
 def test_an_interrupted_lesson_goes_on_on_another_device_and_says_so(

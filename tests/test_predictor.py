@@ -28,7 +28,7 @@ from triphase.context import Context
 from triphase.data.decoding import decode
 from triphase.data.feature_cache import latents, unpack
 from triphase.data.images import Images
-from triphase.errors import CorruptState
+from triphase.errors import CorruptState, TriphaseWarning
 from triphase.state import State
 
 THREADS, CALLS = 8, 60
@@ -90,6 +90,20 @@ def test_where_there_are_graphs_torch_is_not_needed_and_answers_are_the_same(
     assert [answer["best"] for answer in said] == [taught.names[label] for label in best.tolist()]
     assert [answer["known"] for answer in said] == taught.calibration.accepts(scores).tolist()
     assert [answer["probability"] for answer in said] == pytest.approx(probability.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_a_device_that_cannot_run_the_graphs_gives_a_warning_and_the_cpu_answers(
+    device: str, original: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"backbone": "small_cnn", "image_size": 8, "memory": 60}
+    teach(tmp_path / "model", original.one, options, context=Context(engine="onnx"))
+    monkeypatch.setattr("triphase.device._count", lambda kind: int(kind == device))
+    with pytest.warns(TriphaseWarning, match=f"ONNX Runtime offers nothing for {device} here.* the CPU answers"):
+        predictor = Predictor.open(tmp_path / "model", device)
+    images = photos(original.test)
+    expected = Predictor.open(tmp_path / "model", "auto").predict(images)  # which asks for no device: no warning
+    assert predictor.device == "cpu" and torch.equal(predictor.predict(images)[0], expected[0])
 
 
 def test_many_threads_get_the_answers_of_one_and_change_nothing(model: Path) -> None:

@@ -6,6 +6,7 @@ It computes in numpy. Where ONNX Runtime runs the network, torch is not even imp
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from triphase import scoring
 from triphase.app.answers import Calibration, doubts, ood_scores
 from triphase.app.store.versions import Store
 from triphase.data.decoding import DECODE_THREADS, decode_array
-from triphase.errors import BadData, CorruptState, OutOfMemory, is_out_of_memory
+from triphase.errors import BadData, CorruptState, OutOfMemory, TriphaseWarning, is_out_of_memory
 from triphase.image_size import load_size
 from triphase.onnx_session import CPU, CUDA, Graph, offers_cuda
 from triphase.scoring import Array
@@ -86,9 +87,10 @@ class Predictor:
     def __init__(
         self, parts: Mapping[str, Any], device: str | torch.device = "cpu", threads: int | None = None
     ) -> None:
-        """`parts` are those that `inference_parts` made; graphs stay on the CPU if ONNX Runtime has no other.
+        """`parts` are those that `inference_parts` made.
 
-        ONNX Runtime computes in as many threads as are asked for, or else as there are cores.
+        A model may hold ONNX graphs. They run on the CPU where ONNX Runtime does not support the device, with a
+        warning unless the device is "auto". `threads` is for ONNX Runtime; by default, one for each core.
         """
         try:
             arrays = {name: _as_arrays(part) for name, part in parts.items() if name.startswith(PARTS)}
@@ -247,7 +249,12 @@ def _placed(device: str | torch.device, graphs: bool) -> tuple[str | torch.devic
     chosen = choose(device)
     if not graphs:
         return chosen, CPU
-    return (chosen, CUDA) if chosen.type == "cuda" and offers_cuda() else ("cpu", CPU)
+    if chosen.type == "cuda" and offers_cuda():
+        return chosen, CUDA
+    if chosen.type != "cpu":
+        sentence = f"ONNX Runtime offers nothing for {device} here, and this model holds its graphs"
+        warnings.warn(f"{sentence}: the CPU answers.", TriphaseWarning, stacklevel=4)
+    return "cpu", CPU
 
 
 def _as_arrays(value: Any) -> Any:

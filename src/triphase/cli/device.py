@@ -21,10 +21,15 @@ Device = Annotated[
 
 
 def open_device(name: str | None) -> torch.device:
-    """The device of that name; prints what "auto" has chosen, unless it is the CPU by default."""
+    """The device of that name, reported as by `report_device`."""
+    return report_device(name, name or "auto")
+
+
+def report_device(name: str | None, used: str) -> torch.device:
+    """The device `used`, made deterministic; what "auto" has chosen is printed, unless it is the CPU by default."""
     from triphase.device import choose, make_deterministic, record_name  # which imports torch
 
-    device = choose(name or "auto")
+    device = choose(used)
     if name == "auto" or (name is None and device.type != "cpu"):
         print(f"Computing on {record_name(device)}.", file=sys.stderr)
     if device.type == "cuda":

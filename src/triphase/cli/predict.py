@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +11,8 @@ import typer
 
 from triphase.app.predictor import Answer, Predictor
 from triphase.cli.arguments import JSON, ModelFolder
-from triphase.cli.device import Device, open_device
+from triphase.cli.device import Device, report_device
 from triphase.cli.printing import percent, print_json, print_rows
-from triphase.errors import TriphaseWarning
 from triphase.printable import printable
 
 
@@ -60,11 +58,8 @@ def _row(file: Path, answer: Answer) -> tuple[str, str, str]:
 
 
 def _open(model: Path, device: str | None, threads: int | None) -> Predictor:
-    """The predictor of a model on a device; the CPU answers where ONNX Runtime has nothing for the device."""
+    """The predictor of a model, after the device that it computes on has been reported."""
     predictor = Predictor.open(model, device or "auto", threads)
     if device == "auto" or predictor.device != "cpu":
-        open_device(device)
-    elif device is not None and device != "cpu":
-        sentence = f"ONNX Runtime offers nothing for {device} here, and this model holds its graphs"
-        warnings.warn(f"{sentence}: the CPU answers.", TriphaseWarning, stacklevel=2)
+        report_device(device, predictor.device)
     return predictor
