@@ -20,9 +20,9 @@ from oracle import (
     weights,
 )
 from triphase import TPC, FineTune, Memory, Recipe, run
-from triphase.bench.run.runner import Event
 from triphase.data.streams import Experience
 from triphase.errors import Interrupted
+from triphase.events import Event
 from triphase.learners import Joint, Learner, Step, Tick
 from triphase.learners import training as loop
 from triphase.testing import FIRST, REST, tiny_model, tiny_stream

@@ -19,8 +19,8 @@ from oracle import (
 )
 from triphase import Recipe, run
 from triphase.bench.run import runner, timing
-from triphase.bench.run.runner import Event
 from triphase.data.streams import Experience
+from triphase.events import Event
 from triphase.learners import Step, Tick
 
 

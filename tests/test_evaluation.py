@@ -78,7 +78,7 @@ def test_losing_one_more_never_helps(counts: tuple[int, int, int, int]) -> None:
         assert worse.lower is not None and worse.lower > verdict.lower
 
 
-def test_the_verdict_lists_each_class_and_who_suffered_most() -> None:
+def test_the_verdict_lists_each_class_and_which_degraded_most() -> None:
     y = torch.tensor([7, 7, 7, 7, 3, 3, 5, 5, 9])
     before = torch.tensor([1, 1, 1, 0, 1, 1, 0, 1, 1]).bool()
     after = torch.tensor([0, 0, 1, 0, 1, 0, 1, 1, 0]).bool()
@@ -89,7 +89,7 @@ def test_the_verdict_lists_each_class_and_who_suffered_most() -> None:
         7: (4, 0.75, 0.25),
         9: (1, 1.0, 0.0),
     }
-    assert verdict.suffered == (7, 3, 9)
+    assert verdict.degraded == (7, 3, 9)
 
 
 def test_the_guard_refuses_arguments_that_make_no_sense() -> None:

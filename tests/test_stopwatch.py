@@ -82,7 +82,7 @@ def test_a_backward_pass_is_of_csf_where_it_learns_but_for_the_time_of_the_head(
 def test_passes_through_csf_and_head_are_timed_while_they_are_watched_and_no_longer(clock: Clock) -> None:
     stopwatch, model = Stopwatch(), tiny_model()
     z = model.encode(tiny_images().read(torch.arange(4))).detach()
-    with stopwatch.watch(model.csf, model.head):
+    with stopwatch.time_forward(model.csf, model.head):
         loss = model.tail(z).square().sum()
         assert stopwatch.seconds["csf"] == stopwatch.seconds["head"] == 1.0
         loss.backward()
@@ -96,7 +96,7 @@ def test_passes_through_csf_and_head_are_timed_while_they_are_watched_and_no_lon
 
 def test_hooks_are_removed_when_a_run_fails() -> None:
     stopwatch, model = Stopwatch(), tiny_model()
-    with pytest.raises(ValueError), stopwatch.watch(model.csf, model.head):
+    with pytest.raises(ValueError), stopwatch.time_forward(model.csf, model.head):
         raise ValueError
     assert not model.csf._forward_hooks and not model.head._forward_pre_hooks
 
@@ -104,8 +104,8 @@ def test_hooks_are_removed_when_a_run_fails() -> None:
 def test_two_stopwatches_that_watch_one_model_do_not_mix(clock: Clock) -> None:
     one, two, model = Stopwatch(), Stopwatch(), tiny_model()
     z = model.encode(tiny_images().read(torch.arange(4))).detach()
-    with one.watch(model.csf, model.head):
-        with two.watch(model.csf, model.head):
+    with one.time_forward(model.csf, model.head):
+        with two.time_forward(model.csf, model.head):
             model.tail(z)
         shared, before = dict(two.seconds), one.seconds["head"]
         model.tail(z)

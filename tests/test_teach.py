@@ -241,7 +241,7 @@ def test_a_lesson_that_makes_it_forget_is_refused_and_force_publishes_it(world: 
     )
     for part in (
         "allows 2 points",
-        "Those that suffered: blue 100.0 % -> 0.0 %",
+        "Classes that lost accuracy: blue 100.0 % -> 0.0 %",
         "Version 1 stays in use",
         "--force",
     ):

@@ -1,4 +1,4 @@
-"""Names of files and classes as text that is safe to show in a terminal."""
+"""Text for people: names of files and classes without hidden characters, and percentages."""
 
 import re
 import unicodedata
@@ -41,3 +41,12 @@ def _escape(character: str) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # how Python holds a byte that is no UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return character.encode("unicode_escape").decode()
+
+
+def percent(value: float | None) -> str:
+    """A share in per cent, with one decimal; a dash for None.
+
+    >>> percent(0.9876), percent(None)
+    ('98.8 %', '–')
+    """
+    return "–" if value is None else f"{100 * value:.1f} %"

@@ -64,13 +64,11 @@ def load(path: Path, *, verify: bool = True, arrays: bool = False) -> State:
     try:
         return from_bytes(read_file(path), path, verify=verify, arrays=arrays)
     except FileNotFoundError as error:
-        raise CorruptState(f"{path} is missing; restore it, or delete {path.parent} to start again.") from error
+        raise _corrupt(path, "is missing") from error
     except (CorruptState, Mismatch):
         raise
     except (SafetensorError, KeyError, RecursionError, ValueError, TypeError, struct.error) as error:
-        raise CorruptState(
-            f"{path} is damaged ({error}); restore it, or delete {path.parent} to start again."
-        ) from error
+        raise _corrupt(path, f"is damaged ({error})") from error
 
 
 def from_bytes(blob: bytes, path: Path, *, verify: bool = True, arrays: bool = False) -> State:
@@ -122,7 +120,7 @@ def raw_bytes(array: Any) -> memoryview:
 def read_file(path: Path, *, follow_links: bool = True) -> bytes:
     """The bytes of a regular file; a folder, a pipe or a device in its place is refused, and never waited for."""
     if not stat.S_ISREG(os.stat(path, follow_symlinks=follow_links).st_mode):
-        raise CorruptState(f"{path} is not a regular file; restore it, or delete {path.parent} to start again.")
+        raise _corrupt(path, "is not a regular file")
     nonblocking = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # if a pipe takes its place meanwhile
     with os.fdopen(os.open(path, os.O_RDONLY | nonblocking), "rb") as file:
         return file.read()
@@ -180,13 +178,15 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(read_file(path))
     except FileNotFoundError as error:
-        raise CorruptState(f"{path} is missing; restore it, or delete {path.parent} to start again.") from error
+        raise _corrupt(path, "is missing") from error
     except CorruptState:
         raise
     except (RecursionError, ValueError) as error:
-        raise CorruptState(
-            f"{path} is damaged ({error}); restore it, or delete {path.parent} to start again."
-        ) from error
+        raise _corrupt(path, f"is damaged ({error})") from error
+
+
+def _corrupt(path: Path, what: str) -> CorruptState:
+    return CorruptState(f"{path} {what}; restore it, or delete {path.parent} to start again.")
 
 
 def cannot_write(path: Path, error: OSError) -> CannotWrite:

@@ -66,7 +66,7 @@ class Stopwatch:
         self.seconds["csf" if csf_learns else "head"] += rest
 
     @contextmanager
-    def watch(self, csf: nn.Module, head: nn.Module) -> Iterator[None]:
+    def time_forward(self, csf: nn.Module, head: nn.Module) -> Iterator[None]:
         """Inside, time the passes through csf and head; the hooks are removed at the end."""
         with ExitStack() as hooks:
             for module, before, after in ((csf, *self._hooks("csf")), (head, *self._hooks("head"))):

@@ -7,7 +7,7 @@ from triphase.data import UNLABELLED_FOLDER
 from triphase.errors import InvalidValue
 from triphase.printable import printable
 
-UNKNOWN = "unknown"  # what predict answers for images unlike anything taught
+UNKNOWN = "unknown"  # the answer for images that resemble nothing taught
 MAX_BYTES = 255  # of the name of a folder
 
 

@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from triphase.app import removal
-from triphase.app.class_names import class_name
+from triphase.app.class_names import UNKNOWN, class_name
 from triphase.app.hold_out import hold_out
 from triphase.app.inference_parts import inference_parts
 from triphase.app.learning import learn, recipe_of
@@ -27,7 +27,7 @@ from triphase.app.options import ModelOptions
 from triphase.app.photo_size import size_for_pictures
 from triphase.app.pictures import Pictures, as_images
 from triphase.app.plan import KEEP
-from triphase.app.predictor import UNKNOWN, Predictor
+from triphase.app.predictor import Predictor
 from triphase.app.publishing import version_state
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store

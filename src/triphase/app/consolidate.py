@@ -21,12 +21,13 @@ from triphase.app.manage import changing, open_store
 from triphase.app.model import Model
 from triphase.app.plan import KEEP, LessonPrecision
 from triphase.app.publishing import version_state
-from triphase.app.scan import Watch
 from triphase.data.feature_cache import unpack
 from triphase.data.recipe import Recipe
 from triphase.device import explain_out_of_memory
 from triphase.errors import CannotWrite, InvalidValue
+from triphase.events import OnEvent
 from triphase.learners.protocol import Consolidates
+from triphase.printable import percent
 
 EPOCHS = 8  # without a limit of minutes
 MAX_EPOCHS = 32  # however many minutes there are
@@ -83,7 +84,7 @@ def consolidate(
     minutes: float | None = None,
     *,
     keep: int = KEEP,
-    watch: Watch = lambda event: None,
+    watch: OnEvent = lambda event: None,
     device: str | torch.device | None = None,
     precision: LessonPrecision = "float32",
 ) -> Consolidation:
@@ -129,18 +130,20 @@ def verdict(published: bool, version: int, before: float, after: float) -> str:
     >>> verdict(True, 3, 0.9, 0.95)
     'Better: 95.0 % of the held-out photos are recognised, 90.0 % were before. Version 3 is in use.'
     """
-    now, then = f"{100 * after:.1f} %", f"{100 * before:.1f} %"
+    now, then = percent(after), percent(before)
     if published and after > before:
-        said = f"Better: {now} of the held-out photos are recognised, {then} were before."
+        result = f"Better: {now} of the held-out photos are recognised, {then} were before."
     elif published:
-        said = (
+        result = (
             f"Better: {now} of the held-out photos are recognised as before, and the right class is more probable."
         )
     elif after < before:
-        said = f"No better: {now} of the held-out photos would be recognised, {then} are now."
+        result = f"No better: {now} of the held-out photos would be recognised, {then} are now."
     else:
-        said = f"No better: {now} of the held-out photos would be recognised, but the right class is less probable."
-    return f"{said} Version {version} {'is' if published else 'stays'} in use."
+        result = (
+            f"No better: {now} of the held-out photos would be recognised, but the right class is less probable."
+        )
+    return f"{result} Version {version} {'is' if published else 'stays'} in use."
 
 
 def consolidated_since(path: Path, parent: int) -> dict[str, Any] | None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from triphase.app import removal, thumbnails
+from triphase.app import removal
 from triphase.app.class_names import no_such_class, normalized
-from triphase.app.manage import changing, info_without_accuracy
+from triphase.app.manage import changing, info_without_accuracy, publish_untaught
 from triphase.app.model import Model
 from triphase.app.publishing import version_state
 from triphase.app.store.schema import Version
@@ -28,12 +28,7 @@ def take_back(path: Path, ids: Sequence[int]) -> tuple[Version, int]:
         if model.learner.closed_form is not None:
             _check_stored(model, taught, "give the photos themselves, as to `triphase unteach`")
         removal.unteach_stored(model, torch.tensor(taught))
-        if not model.names:
-            raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
-        info = info_without_accuracy(version.info, model)
-        thumbnails.remove(store, taught)
-        store.discard_work()
-        return store.publish(version_state(model), info, {"event": "untaught", "images": len(taught)}), len(taught)
+        return publish_untaught(store, model, version, taught), len(taught)
 
 
 def move(path: Path, ids: Sequence[int], name: str) -> tuple[Version, int]:

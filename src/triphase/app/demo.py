@@ -13,9 +13,9 @@ from PIL import Image, ImageDraw
 
 from triphase.app.manage import open_store
 from triphase.app.predictor import Predictor
-from triphase.app.scan import Watch
 from triphase.app.teach import teach
 from triphase.context import Context
+from triphase.events import OnEvent
 
 SIZE, SCALE = 96, 4  # pixels of a drawing, and how much finer it is drawn
 PER_CLASS = 15
@@ -32,7 +32,7 @@ class DemoStep:
 
 
 def run_demo(
-    folder: Path, seed: int = 0, watch: Watch = lambda event: None, device: torch.device | None = None
+    folder: Path, seed: int = 0, watch: OnEvent = lambda event: None, device: torch.device | None = None
 ) -> Iterator[DemoStep]:
     """Teach drawings in a new folder, one command at a time; the model and the drawings stay there."""
     model, random = folder / "model", np.random.default_rng(seed)
@@ -79,7 +79,7 @@ def _draw_class(folder: Path, shape: str, random: np.random.Generator) -> None:
         draw(shape, random).save(folder / f"{shape}-{number:02d}.png")
 
 
-def _teach(folder: Path, photos: str, what: str, watch: Watch, device: torch.device | None) -> DemoStep:
+def _teach(folder: Path, photos: str, what: str, watch: OnEvent, device: torch.device | None) -> DemoStep:
     context = Context(engine="auto", device=device)
     outcome = teach(folder / "model", folder / photos, watch=watch, context=context)
     result = outcome.refusal or f"learned {what} in {outcome.seconds:.0f} s"

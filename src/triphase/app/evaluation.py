@@ -46,8 +46,8 @@ class Verdict:
         return None if self.before is None or self.after is None else self.before - self.after
 
     @property
-    def suffered(self) -> tuple[int, ...]:
-        """The classes that lost exemplars, those that lost most of them first."""
+    def degraded(self) -> tuple[int, ...]:
+        """The classes with fewer exemplars right than before, the largest loss first."""
         lost = {c.label: round((c.before - c.after) * c.n) for c in self.per_class}
         return tuple(sorted((label for label in lost if lost[label] > 0), key=lambda label: (-lost[label], label)))
 
@@ -193,8 +193,7 @@ def guard(before_correct: Tensor, after_correct: Tensor, y: Tensor, max_drop: fl
     >>> verdict.refused, verdict.per_class[0]
     (True, ClassChange(label=0, n=10, before=1.0, after=0.8))
     """
-    if not 0 <= max_drop < 1:
-        raise InvalidValue(f"max_drop must be in [0, 1), got {max_drop}: 0.02 allows a loss of 2 points.")
+    check_max_drop(max_drop)
     before, after = before_correct.cpu().bool(), after_correct.cpu().bool()
     n = len(before)
     if not n == len(after) == len(y):
@@ -209,6 +208,12 @@ def guard(before_correct: Tensor, after_correct: Tensor, y: Tensor, max_drop: fl
     per_class = tuple(ClassChange(*row) for row in zip(*columns, strict=True))
     accuracy_before, accuracy_after = (int(side.sum()) / n for side in (before, after))
     return Verdict(n, accuracy_before, accuracy_after, lower, max_drop, lower > max_drop, per_class)
+
+
+def check_max_drop(max_drop: float) -> None:
+    """Refuse a limit outside [0, 1)."""
+    if not 0 <= max_drop < 1:
+        raise InvalidValue(f"max_drop must be in [0, 1), got {max_drop}: 0.02 allows a loss of 2 points.")
 
 
 def near_chance(correct: Tensor, n_classes: int, reference: float, way: float = 0.5) -> bool:

@@ -19,10 +19,10 @@ from triphase.app.answer_graph import answer_graph
 from triphase.app.export_check import Parity, check_latents, check_pixels, run_latents, run_pixels
 from triphase.app.export_samples import Samples, photo_samples, stored_samples
 from triphase.app.predictor import PARTS, Predictor
-from triphase.app.scan import Watch
 from triphase.app.store.versions import Store
 from triphase.data.decoding import DRAFT
 from triphase.errors import BadData, InvalidValue, Mismatch
+from triphase.events import OnEvent
 from triphase.image_size import scaling_of
 from triphase.onnx_session import open_session
 
@@ -52,7 +52,7 @@ def export(
     photos: Path | str | None = None,
     quantize: bool = False,
     skip_bad: bool = False,
-    watch: Watch = lambda event: None,
+    watch: OnEvent = lambda event: None,
     device: str | torch.device = "cpu",
 ) -> Exported:
     """Write the version in use as an ONNX file, after checking that it answers like the model.
@@ -142,7 +142,7 @@ def _check_target(out: Path, model: Path) -> None:
 
 
 def _checked_graph(
-    parts: Mapping[str, Any], predictor: Predictor, samples: Samples, watch: Watch
+    parts: Mapping[str, Any], predictor: Predictor, samples: Samples, watch: OnEvent
 ) -> tuple[ModelProto, Parity, Parity | None]:
     """The graph of inference parts, once it has been seen to answer as their predictor on any device does."""
     try:

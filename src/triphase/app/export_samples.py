@@ -12,14 +12,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triphase.app.class_names import normalized
-from triphase.app.scan import Watch
+from triphase.app.scan import SKIP_BAD
 from triphase.data.decoding import decode, in_threads
 from triphase.data.feature_cache import unpack
 from triphase.data.sources.folder import files_below
 from triphase.errors import BadData
+from triphase.events import OnEvent
+from triphase.maths.sampling import evenly_spaced
 from triphase.randomness import generator
 
-MAX_SAMPLES = 1000  # photos or latents, taken at equal distances
+MAX_SAMPLES = 1000  # photos or latents, evenly spaced
 MAX_BYTES = 1 << 28  # of their pixels
 N_GENERATED = 24
 CHUNK = 32  # photos decoded between two reports of progress
@@ -37,16 +39,14 @@ class Samples:
     skipped: tuple[str, ...] = ()  # a sentence for each photo that cannot be read
 
 
-def photo_samples(folder: Path, names: Sequence[str], size: int, *, skip_bad: bool, watch: Watch) -> Samples:
+def photo_samples(folder: Path, names: Sequence[str], size: int, *, skip_bad: bool, watch: OnEvent) -> Samples:
     """The photos in a folder at any depth; those in class folders get their labels."""
     if not folder.is_dir():
         raise BadData(f"There is no folder {folder}; --photos takes a folder of photos.")
     found = files_below(folder).images
     if not found:
         raise BadData(f"{folder} holds no photo; give a folder with some, at any depth.")
-    files = [
-        found[row] for row in spread(len(found), min(MAX_SAMPLES, max(1, MAX_BYTES // (3 * size**2)))).tolist()
-    ]
+    files = [found[row] for row in evenly_spaced(len(found), _limit(size)).tolist()]
 
     def decode_one(file: Path) -> Tensor | str:
         try:
@@ -54,7 +54,7 @@ def photo_samples(folder: Path, names: Sequence[str], size: int, *, skip_bad: bo
         except BadData as error:
             if skip_bad:
                 return str(error)
-            raise BadData(f"{error} To go on without, use --skip-bad.") from error
+            raise BadData(f"{error} {SKIP_BAD}") from error
 
     decoded: list[Tensor | str] = []
     for start in range(0, len(files), CHUNK):
@@ -73,7 +73,7 @@ def photo_samples(folder: Path, names: Sequence[str], size: int, *, skip_bad: bo
 def stored_samples(memory: Mapping[str, Any] | None, size: int) -> Samples:
     """The samples of the replay memory: pixels, or latents beside generated images."""
     columns = {} if memory is None else memory["columns"]
-    rows = spread(len(columns.get("y", ())), min(MAX_SAMPLES, max(1, MAX_BYTES // (3 * size**2))))
+    rows = evenly_spaced(len(columns.get("y", ())), _limit(size))
     if "x" in columns and len(rows):
         return Samples("stored photos", columns["x"][rows], columns["y"][rows], torch.empty(0))
     latents = unpack(columns["z"][rows].float()) if "z" in columns else torch.empty(0)
@@ -81,13 +81,9 @@ def stored_samples(memory: Mapping[str, Any] | None, size: int) -> Samples:
     return Samples("generated images", pixels, torch.full((len(pixels),), UNKNOWN_CLASS), latents)
 
 
-def spread(n: int, most: int) -> Tensor:
-    """At most so many rows of n, at equal distances.
-
-    >>> spread(10, 4).tolist(), spread(2, 4).tolist()
-    ([0, 2, 5, 7], [0, 1])
-    """
-    return torch.arange(n) if n <= most else torch.arange(most) * n // most
+def _limit(size: int) -> int:
+    """How many images of this size are checked at most."""
+    return min(MAX_SAMPLES, max(1, MAX_BYTES // (3 * size**2)))
 
 
 def _class_folder(file: Path, root: Path) -> str:

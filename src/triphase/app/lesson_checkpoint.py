@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 
 from triphase.app.model import Model
-from triphase.app.scan import Watch
 from triphase.app.store.schema import LessonMark
 from triphase.app.store.state_schema import check_checkpoint
 from triphase.app.store.versions import Store
 from triphase.checkpoint import Checkpoint
 from triphase.device import changed_device
 from triphase.errors import CorruptState, Mismatch
+from triphase.events import OnEvent
 from triphase.learners.protocol import Step, Tick
 
 SAVE_EVERY = 1.0  # seconds of work
@@ -49,7 +49,7 @@ class LessonCheckpoint:
         self._states = Checkpoint(store.work / "state", store.directory.lock)
         self._saved_at = time.perf_counter()
 
-    def resume(self, notes: list[str], watch: Watch) -> bool:
+    def resume(self, notes: list[str], watch: OnEvent) -> bool:
         """Load the state of an interrupted lesson, if it was this one; `notes` get a sentence about it."""
         try:
             mark = self._store.directory.read_lesson()
@@ -109,7 +109,7 @@ class LessonCheckpoint:
         finally:
             self._states.wait()
 
-    def tick(self, watch: Watch) -> Tick:
+    def tick(self, watch: OnEvent) -> Tick:
         """Report progress as "step" events and save, each at its own pace."""
         drawn_at = 0.0
 

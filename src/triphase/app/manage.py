@@ -15,7 +15,7 @@ from triphase.app.class_names import class_name, no_such_class, normalized
 from triphase.app.model import Model
 from triphase.app.predictor import Predictor
 from triphase.app.publishing import version_state
-from triphase.app.scan import Watch, find_taught, scan
+from triphase.app.scan import find_taught, scan
 from triphase.app.store import identities
 from triphase.app.store.rewriting import rewrite
 from triphase.app.store.schema import Version
@@ -24,6 +24,7 @@ from triphase.budget import Budget
 from triphase.context import Context
 from triphase.data.images import Images
 from triphase.errors import BadData, CorruptState, InvalidValue, Mismatch
+from triphase.events import OnEvent
 from triphase.printable import printable
 
 
@@ -84,7 +85,7 @@ def evaluate(
     folder: Path,
     *,
     skip_bad: bool = False,
-    watch: Watch = lambda event: None,
+    watch: OnEvent = lambda event: None,
     device: str | torch.device = "cpu",
 ) -> ModelEvaluation:
     """Accuracy on class folders; classes that the model does not know are refused."""
@@ -135,7 +136,7 @@ def forget(path: Path, name: str, *, everywhere: bool = False, device: str | tor
                 return _forget_everywhere(store, name, device)
             raise no_such_class(model.names, name)
         if len(model.names) == 1:
-            raise InvalidValue(f"{name} is the only class: to forget everything, delete {path}.")
+            raise _only_class(name, store)
         if everywhere:
             return _forget_everywhere(store, name, device)
         label = model.names.index(name)
@@ -150,7 +151,7 @@ def unteach(
     photos: Sequence[Path],
     *,
     skip_bad: bool = False,
-    watch: Watch = lambda event: None,
+    watch: OnEvent = lambda event: None,
     device: str | torch.device | None = None,
 ) -> tuple[Version, int]:
     """Remove photos, by content, from memory, exemplars and statistics; return how many were found.
@@ -163,12 +164,19 @@ def unteach(
             raise BadData(f"No photo in {_places(photos)} was taught to this model: nothing to take back.")
         labels = torch.tensor([model.taught[id_] for id_ in ids.tolist()])
         count = removal.unteach(model, Images.from_files(files, labels, ids, model.size))
-        if not model.names:
-            raise InvalidValue(f"These are all the photos that it was taught: to forget everything, delete {path}.")
-        info = info_without_accuracy(version.info, model)
-        thumbnails.remove(store, ids.tolist())
-        store.discard_work()
-        return store.publish(version_state(model), info, {"event": "untaught", "images": count}), count
+        return publish_untaught(store, model, version, ids.tolist()), count
+
+
+def publish_untaught(store: Store, model: Model, version: Version, ids: Sequence[int]) -> Version:
+    """Publish a model from which photos were removed; a model without photos is refused."""
+    if not model.names:
+        raise InvalidValue(
+            f"These are all the photos that it was taught: to forget everything, delete {store.path}."
+        )
+    thumbnails.remove(store, ids)
+    store.discard_work()
+    info = info_without_accuracy(version.info, model)
+    return store.publish(version_state(model), info, {"event": "untaught", "images": len(ids)})
 
 
 def info_without_accuracy(info: dict[str, Any], model: Model) -> dict[str, Any]:
@@ -207,12 +215,16 @@ def _forget_everywhere(store: Store, name: str, device: str | torch.device | Non
         return event | hidden | ({"classes": classes} if "classes" in event else {})
 
     if len(gone(store.version())) == len(store.version().identities):
-        raise InvalidValue(f"{name} is the only class: to forget everything, delete {store.path}.")
+        raise _only_class(name, store)
     for version in versions:
         thumbnails.remove(store, thumbnails.photos_of(store, version, gone(version)))
     version = rewrite(store, without, scrubbed, {"event": "forgot"}, forgotten_names=names)
     _check_forgotten(store, ids, names)
     return version
+
+
+def _only_class(name: str, store: Store) -> InvalidValue:
+    return InvalidValue(f"{name} is the only class: to forget everything, delete {store.path}.")
 
 
 def _identify(store: Store, name: str, versions: Sequence[Version]) -> tuple[set[str], set[str]]:

@@ -10,16 +10,18 @@ from typing import Any, Literal
 
 import torch
 
+from triphase.app.evaluation import check_max_drop
 from triphase.app.model import Model
 from triphase.app.options import ModelOptions
 from triphase.app.photo_size import size_for_folder
-from triphase.app.scan import Photos, UnlabelledPhotos, Watch, scan, scan_unlabelled
+from triphase.app.scan import Photos, UnlabelledPhotos, scan, scan_unlabelled
 from triphase.app.store.versions import Store
 from triphase.app.unlabelled import Unlabelled, left_out_message
 from triphase.context import Context
 from triphase.data.sources.folder import unlabelled_files
 from triphase.data.streams import NO_IMAGES
 from triphase.errors import InvalidValue, Mismatch
+from triphase.events import OnEvent
 from triphase.learners.protocol import QuickLearner, UsesUnlabelled
 from triphase.models import backbone
 
@@ -40,8 +42,7 @@ class LessonSettings:
     precision: LessonPrecision = "float32"  # of activations while it is learned; on the CPU, not of a frozen llf
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_drop < 1:
-            raise InvalidValue(f"max_drop must be in [0, 1), got {self.max_drop}: 0.02 allows a loss of 2 points.")
+        check_max_drop(self.max_drop)
         if self.keep < 1:
             raise InvalidValue(f"keep must be at least 1, got {self.keep}: the version in use is one of them.")
 
@@ -88,7 +89,7 @@ def plan_lesson(
     folder: Path,
     options: ModelOptions | Mapping[str, Any] | None,
     settings: LessonSettings,
-    watch: Watch,
+    watch: OnEvent,
     context: Context,
 ) -> Plan:
     """Open the model, scan the photos and compare the two; nothing is written."""
@@ -111,13 +112,13 @@ def plan_lesson(
         raise Mismatch(f"{' '.join(doubtful)} If that is meant, teach with --force.")
     n_known_already, n_corrected = sum(photos.known_already.values()), int(photos.corrected.sum())
     taken = {*taught, *photos.ids.tolist()}
-    unlabelled, said = _unlabelled(folder, model, settings, bool(counts), taken, watch)
-    photos = replace(photos, remarks=[*photos.remarks, *said])
+    unlabelled, remarks = _unlabelled(folder, model, settings, bool(counts), taken, watch)
+    photos = replace(photos, remarks=[*photos.remarks, *remarks])
     return Plan(photos, model, pending, counts, n_known_already, n_corrected, doubtful, unlabelled)
 
 
 def _unlabelled(
-    folder: Path, model: Model, settings: LessonSettings, learns: bool, taken: Collection[int], watch: Watch
+    folder: Path, model: Model, settings: LessonSettings, learns: bool, taken: Collection[int], watch: OnEvent
 ) -> tuple[UnlabelledPhotos, list[str]]:
     """The unlabelled photos that a lesson learns from, or a sentence why it leaves them out."""
     found, size, uses = unlabelled_files(folder), model.size, isinstance(model.learner, UsesUnlabelled)
@@ -129,8 +130,8 @@ def _unlabelled(
             watch(event | {"unlabelled": True})
 
         return scan_unlabelled(folder, size, budget, taken, skip_bad=skip_bad, watch=tell), []
-    said = [left_out_message(len(found), model.options.learner, uses, asked_for)] if found else []
-    return UnlabelledPhotos(NO_IMAGES, torch.empty(0, 2, dtype=torch.long)), said
+    remarks = [left_out_message(len(found), model.options.learner, uses, asked_for)] if found else []
+    return UnlabelledPhotos(NO_IMAGES, torch.empty(0, 2, dtype=torch.long)), remarks
 
 
 def _open(

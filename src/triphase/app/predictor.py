@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from triphase import scoring
 from triphase.app.answers import Calibration, doubts, ood_scores
+from triphase.app.class_names import UNKNOWN as UNKNOWN
 from triphase.app.store.versions import Store
 from triphase.data.decoding import DECODE_THREADS, decode_array
 from triphase.errors import BadData, CorruptState, OutOfMemory, TriphaseWarning, is_out_of_memory
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 PARTS = ("inference",)  # how the names of the parts begin that a predictor reads
 PIXELS = 1 << 19  # that pass the network together, at most
-UNKNOWN = "unknown"
 Numbers = NDArray[Any]
 Block = Callable[[Numbers], Numbers]
 
@@ -170,8 +170,8 @@ class Predictor:
         answers: list[Answer | str] = []
         for decoded in self._decoded(files):
             pixels = [picture for picture in decoded if not isinstance(picture, str)]
-            said = iter(self.answers(np.stack(pixels)) if pixels else [])
-            answers += [picture if isinstance(picture, str) else next(said) for picture in decoded]
+            answered = iter(self.answers(np.stack(pixels)) if pixels else [])
+            answers += [picture if isinstance(picture, str) else next(answered) for picture in decoded]
         return answers
 
     def _decoded(self, files: Sequence[Path]) -> Iterator[list[NDArray[np.uint8] | str]]:

@@ -1,4 +1,4 @@
-"""A version from a model: its training state, and the inference parts that answers come from."""
+"""Publish a model as a version: its training state, and the inference parts that answers come from."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from triphase.app.inference_parts import inference_parts
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.model import Model
 from triphase.app.plan import LessonSettings, Plan
-from triphase.app.scan import Watch
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.errors import CannotWrite, few
+from triphase.events import OnEvent
+from triphase.printable import percent
 from triphase.state import on_host
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a lesson."""
+    """The result of a lesson."""
 
     published: bool
     version: int | None  # in use afterwards
@@ -42,30 +43,33 @@ class Outcome:
 
     @property
     def refused(self) -> bool:
-        """Whether anything speaks against the lesson."""
+        """Whether the guard refuses the lesson, or its labels look mixed up."""
         return self.verdict.refused or self.labels_mixed_up
 
     @property
     def refusal(self) -> str | None:
-        """What suffered and how to go on, if the lesson was not published for that."""
+        """Why the lesson was refused and what to do; None if it was published, or had nothing to learn."""
         if self.published or not self.refused:
             return None
-        verdict, look = self.verdict, "Look whether the new photos lie in the right folders; if they do, --force"
-        stays = f"Version {self.version} stays in use. {look} publishes all the same."
+        verdict = self.verdict
+        advice = (
+            f"Version {self.version} stays in use. Check that the new photos are in the right folders; if they "
+            "are, --force publishes the lesson anyway."
+        )
         if not verdict.refused:
             return (
                 "Not published: photos of this lesson that were left out are recognised hardly better than by "
-                f"guessing, as if labels were mixed up. {stays}"
+                f"guessing, as if labels were mixed up. {advice}"
             )
         changes = {change.label: change for change in verdict.per_class}
-        suffered = [
-            f"{self.classes[label].name} {_percent(changes[label].before)} -> {_percent(changes[label].after)}"
-            for label in verdict.suffered
+        degraded = [
+            f"{self.classes[label].name} {percent(changes[label].before)} -> {percent(changes[label].after)}"
+            for label in verdict.degraded
         ]
         return (
-            f"Not published: the classes known before fell from {_percent(verdict.before)} to "
-            f"{_percent(verdict.after)}, and --max-drop allows {100 * verdict.max_drop:g} points. "
-            f"Those that suffered: {few(suffered)}. {stays}"
+            f"Not published: the classes known before fell from {percent(verdict.before)} to "
+            f"{percent(verdict.after)}, and --max-drop allows {100 * verdict.max_drop:g} points. "
+            f"Classes that lost accuracy: {few(degraded)}. {advice}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +78,7 @@ class Outcome:
 
 
 def version_state(model: Model) -> dict[str, Any]:
-    """Everything that a version consists of, on the host."""
+    """The state of a version: training state and inference parts, in host memory."""
     state: dict[str, Any] = on_host({**model.state_dict(), **inference_parts(model)})
     return state
 
@@ -89,9 +93,9 @@ def publish(
     notes: list[str],
     started: float,
 ) -> Outcome:
-    """Publish a lesson if the guard agrees or is overruled, and clear away what it kept."""
+    """Publish a lesson unless the guard refuses it, or with --force; then remove its checkpoint."""
     published, learned = settings.force or not evaluation.refused, len(lesson.experience.images)
-    with suppress(CannotWrite):  # of a state that nobody needs any more
+    with suppress(CannotWrite):  # a last checkpoint is no longer needed
         checkpoint.close()
     if published:
         verdict = evaluation.verdict
@@ -99,13 +103,13 @@ def publish(
         event |= {"after": verdict.after, "forced": evaluation.refused}
         _publish(store, plan.model, evaluation, event, replace=checkpoint.quick_version)
     elif checkpoint.quick_version:
-        store.undo()  # the quick version of what is refused goes, too
+        store.undo()  # removes the quick version of the refused lesson
     try:
         if published:
             store.prune(settings.keep)
         store.discard_work()
-    except CannotWrite as error:  # the lesson is over; the next writer clears up
-        notes.append(f"The lesson is over, but what it left cannot be cleared away: {error}")
+    except CannotWrite as error:  # the lesson itself is done; the next writer removes the files
+        notes.append(f"The lesson is done, but its temporary files cannot be removed: {error}")
     return _outcome(store, plan, evaluation, learned, published, notes, started)
 
 
@@ -116,9 +120,9 @@ def publish_quick(
     evaluation: Evaluation,
     checkpoint: LessonCheckpoint,
     settings: LessonSettings,
-    watch: Watch,
+    watch: OnEvent,
 ) -> None:
-    """Publish what the closed form has learned, if the guard agrees; the whole lesson takes its place later."""
+    """Publish what the closed form has learned, unless the guard refuses it; the whole lesson replaces it later."""
     if evaluation.refused and not settings.force:
         return
     event = {"event": "taught_quick", "images": len(lesson.experience.images), "drop": evaluation.verdict.drop}
@@ -128,20 +132,23 @@ def publish_quick(
 
 
 def report_nothing(store: Store, plan: Plan, settings: LessonSettings, started: float) -> Outcome:
-    """All photos are known already; what a lesson left that was killed just after it was published goes."""
+    """The result where all photos were taught before.
+
+    If a lesson was killed just after it was published, its checkpoint is removed here.
+    """
     if LessonCheckpoint.is_published(store):
         store.discard_work()
         store.prune(settings.keep)
     none = torch.empty(0, dtype=torch.bool)
     nothing = Evaluation([], guard(none, none, none.long(), settings.max_drop), [], labels_mixed_up=False)
-    said = f"All {plan.n_known_already} photos have been taught before: there is nothing to learn."
-    return _outcome(store, plan, nothing, 0, False, [*plan.photos.remarks, said], started)
+    message = f"All {plan.n_known_already} photos have been taught before: there is nothing to learn."
+    return _outcome(store, plan, nothing, 0, False, [*plan.photos.remarks, message], started)
 
 
 def _publish(
     store: Store, model: Model, evaluation: Evaluation, event: Mapping[str, Any], *, replace: bool
 ) -> Version:
-    """`replace` takes the place of the quick version; what a program said about its labels stays."""
+    """`replace`: the quick version is replaced. The type of the labels, which a program has set, is kept."""
     current = store.current()
     labels = {"labels": current.info["labels"]} if current and "labels" in current.info else {}
     info = labels | model.describe() | {"accuracy": evaluation.verdict.after}
@@ -172,7 +179,3 @@ def _outcome(
         skipped=plan.photos.skipped,
         notes=notes,
     )
-
-
-def _percent(accuracy: float | None) -> str:
-    return "–" if accuracy is None else f"{100 * accuracy:.1f} %"

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from triphase.app.answer_graph import ANSWER, INPUT
 from triphase.app.export_check import run_pixels
-from triphase.app.export_samples import UNKNOWN_CLASS, Samples, spread
+from triphase.app.export_samples import UNKNOWN_CLASS, Samples
 from triphase.errors import Mismatch
 from triphase.onnx_session import open_session
 
@@ -48,7 +48,8 @@ class QuantizationLoss:
 def quantize(graph: ModelProto, samples: Samples) -> tuple[ModelProto, QuantizationLoss]:
     """The graph in 8 bits, calibrated on some of the samples and measured on the others."""
     n = len(samples.pixels)
-    rows = spread(n, min(N_CALIBRATION, max(1, n // 2)))
+    n_calibrated = min(N_CALIBRATION, max(1, n // 2))
+    rows = torch.arange(n_calibrated) * n // n_calibrated
     others = torch.ones(n, dtype=torch.bool).index_fill(0, rows, False).nonzero().view(-1)
     try:
         small = _quantized(graph, samples.pixels[rows])

@@ -29,6 +29,11 @@ def forget(model: Model, name: str) -> None:
     calibrate(model)
 
 
+def forgotten_message(name: str) -> str:
+    """The sentence about a class whose last photo was removed."""
+    return f"{name} has no photo left that it was learned from, so the class is forgotten."
+
+
 def unteach(model: Model, images: Images) -> int:
     """Remove single images (by id) from memory, exemplars and statistics; return how many were known.
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,9 +21,10 @@ from triphase.data.sources.files import file_id
 from triphase.data.sources.folder import class_folders, files_below, layout, nested_classes, unlabelled_files
 from triphase.data.streams import UNLABELLED
 from triphase.errors import BadData, InvalidValue, few
+from triphase.events import OnEvent
 
+SKIP_BAD = "To go on without, use --skip-bad."
 CHUNK = 32  # files handed to the threads together, so that a huge folder does not fill the memory
-Watch = Callable[[dict[str, Any]], object]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -98,7 +99,7 @@ def scan(
     *,
     taught: Mapping[int, str] | None = None,
     skip_bad: bool = False,
-    watch: Watch = lambda event: None,
+    watch: OnEvent = lambda event: None,
 ) -> Photos:
     """Hash every photo in the class folders of `root`, then decode those that are new, each once.
 
@@ -141,7 +142,7 @@ def scan(
 
 
 def scan_unlabelled(
-    root: Path, size: int, budget: Budget, left_out: Collection[int], *, skip_bad: bool, watch: Watch
+    root: Path, size: int, budget: Budget, left_out: Collection[int], *, skip_bad: bool, watch: OnEvent
 ) -> UnlabelledPhotos:
     """Decode the photos in the folder of unlabelled ones, each content once, but for the ids that are left out."""
     files = _hash_all([_File("", path) for path in unlabelled_files(root)], watch)
@@ -150,7 +151,7 @@ def scan_unlabelled(
     decoded = _decode_all(wanted, size, budget, watch)
     faults = [*(file.fault for file in files if file.fault), *decoded.faults.values()]
     if faults and not skip_bad:
-        raise BadData(f"{faults[0]} To go on without, use --skip-bad.")
+        raise BadData(f"{faults[0]} {SKIP_BAD}")
     rows = torch.tensor([i for i, file in enumerate(wanted) if file.id not in decoded.faults], dtype=torch.long)
     ids = torch.tensor([file.id for file in wanted], dtype=torch.long)[rows]
     assert decoded.pixels is not None
@@ -163,7 +164,7 @@ def find_taught(
     taught: Collection[int],
     *,
     skip_bad: bool = False,
-    watch: Watch = lambda event: None,
+    watch: OnEvent = lambda event: None,
 ) -> tuple[list[Path], Tensor]:
     """The taught photos among files and folders, at any depth: each content once, and their ids."""
     listed: list[_File] = []
@@ -175,7 +176,7 @@ def find_taught(
     files = _hash_all(listed, watch)
     bad = [file.fault for file in files if file.fault]
     if bad and not skip_bad:
-        raise BadData(f"{bad[0]} To go on without, use --skip-bad.")
+        raise BadData(f"{bad[0]} {SKIP_BAD}")
     found: dict[int, Path] = {}
     for file in files:
         if not file.fault and file.id in taught:
@@ -208,7 +209,7 @@ def _class_of(folder: Path) -> str:
 
 
 def _in_chunks(
-    work: Callable[[Item], Result], items: Sequence[Item], event: str, watch: Watch
+    work: Callable[[Item], Result], items: Sequence[Item], event: str, watch: OnEvent
 ) -> Iterator[list[Result]]:
     """Apply `work` to the items in threads, a chunk at a time; each chunk is an event."""
     for start in range(0, len(items), CHUNK):
@@ -217,7 +218,7 @@ def _in_chunks(
         yield results
 
 
-def _hash_all(files: Sequence[_File], watch: Watch) -> list[_File]:
+def _hash_all(files: Sequence[_File], watch: OnEvent) -> list[_File]:
     """The files with their ids, or with a sentence why they cannot be read."""
 
     def hash_one(file: _File) -> _File:
@@ -230,7 +231,7 @@ def _hash_all(files: Sequence[_File], watch: Watch) -> list[_File]:
     return [file for chunk in _in_chunks(hash_one, files, "scan", watch) for file in chunk]
 
 
-def _decode_all(files: Sequence[_File], size: int, budget: Budget | None, watch: Watch) -> _Decoded:
+def _decode_all(files: Sequence[_File], size: int, budget: Budget | None, watch: OnEvent) -> _Decoded:
     """Pixels and near-duplicate hashes of files, each decoded once."""
     pixels = None if budget is None else budget.allocate((len(files), 3, size, size), torch.uint8)
     hashes = torch.zeros(len(files), 2, dtype=torch.long)
@@ -271,7 +272,7 @@ def _readable(files: Sequence[_File], root: Path, skip_bad: bool) -> list[_File]
     bad = [file for file in files if file.fault]
     if bad and not skip_bad:
         more = f" {len(bad)} in all: {few([file.path for file in bad])}." if len(bad) > 1 else ""
-        raise BadData(f"{bad[0].fault}{more} To go on without, use --skip-bad.")
+        raise BadData(f"{bad[0].fault}{more} {SKIP_BAD}")
     good = [file for file in files if not file.fault]
     if not good:
         raise BadData(f"No folder in {root} holds a photo that can be read; {layout(root)}.")

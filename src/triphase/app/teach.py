@@ -19,10 +19,10 @@ from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.options import ModelOptions
 from triphase.app.plan import LessonSettings, Plan, plan_lesson
 from triphase.app.publishing import Outcome, publish, publish_quick, report_nothing
-from triphase.app.scan import Watch
 from triphase.app.store.versions import Store
 from triphase.app.unlabelled import learned_message, with_unlabelled
 from triphase.context import Context
+from triphase.events import OnEvent
 from triphase.learners.protocol import UsesUnlabelled
 
 
@@ -32,7 +32,7 @@ def teach(
     options: ModelOptions | Mapping[str, Any] | None = None,
     settings: LessonSettings | None = None,
     *,
-    watch: Watch = lambda event: None,
+    watch: OnEvent = lambda event: None,
     context: Context | None = None,
 ) -> Outcome:
     """Learn what is new in a folder of photos and publish it, unless too much is forgotten.
@@ -80,7 +80,7 @@ def dry_run(
     options: ModelOptions | Mapping[str, Any] | None = None,
     settings: LessonSettings | None = None,
     *,
-    watch: Watch = lambda event: None,
+    watch: OnEvent = lambda event: None,
     context: Context | None = None,
 ) -> Plan:
     """What `teach` would learn with these arguments; it refuses what `teach` would refuse, and writes nothing."""
@@ -95,18 +95,14 @@ def dry_run(
     return plan
 
 
-def _unlearn_corrected(plan: Plan, watch: Watch) -> list[str]:
-    """Unlearn photos that have moved to another class; return a sentence for each class that is gone with them."""
+def _unlearn_corrected(plan: Plan, watch: OnEvent) -> list[str]:
+    """Unlearn photos that have moved to another class; return a sentence for each class forgotten with them."""
     if plan.n_corrected == 0:
         return []
     model, names = plan.model, list(plan.model.names)
     watch({"event": "corrected", "images": plan.n_corrected})
     removal.unteach(model, plan.photos.images.select(plan.photos.corrected.nonzero().view(-1)))
-    return [
-        f"{name} has no photo left that it was learned from, so the class is forgotten."
-        for name in names
-        if name not in model.names
-    ]
+    return [removal.forgotten_message(name) for name in names if name not in model.names]
 
 
 @contextmanager

@@ -35,12 +35,12 @@ def with_unlabelled(model: Model, lesson: Lesson, photos: UnlabelledPhotos) -> L
 
 def left_out_message(n: int, learner: str, uses: bool, asked_for: bool) -> str:
     """The sentence about n photos that are not looked at."""
-    said = f"{n:,} photos in {UNLABELLED_FOLDER} were left out"
+    left_out = f"{n:,} photos in {UNLABELLED_FOLDER} were left out"
     if not uses:
-        return f"{said}: {learner} learns from labelled photos alone."
+        return f"{left_out}: {learner} learns from labelled photos alone."
     if asked_for:
-        return f"{said}: there is no labelled photo to learn with them."
-    return f"{said}; --unlabelled pseudo learns from those whose class the model is sure of."
+        return f"{left_out}: there is no labelled photo to learn with them."
+    return f"{left_out}; --unlabelled pseudo learns from those whose class the model is sure of."
 
 
 def learned_message(model: Model, lesson: Lesson, n: int) -> list[str]:

@@ -19,7 +19,7 @@ from triphase.budget import Budget
 from triphase.cli.arguments import JSON
 from triphase.cli.device import Device, device_of, open_device
 from triphase.cli.live import live
-from triphase.cli.printing import percent, print_json
+from triphase.cli.printing import print_json
 from triphase.cli.report import report
 from triphase.cli.run_options import Data, LatentBudget, run_options
 from triphase.cli.run_view import RunView
@@ -27,6 +27,7 @@ from triphase.cli.sweep import ablate, sweep
 from triphase.cli.tables import cell
 from triphase.cli.usage import Command, PrintableUsage
 from triphase.context import Context
+from triphase.printable import percent
 from triphase.processes import join
 
 bench = typer.Typer(

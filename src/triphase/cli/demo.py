@@ -18,8 +18,9 @@ from triphase.bench.run.results import Report
 from triphase.cli.arguments import JSON
 from triphase.cli.device import Device, open_device
 from triphase.cli.live import live
-from triphase.cli.printing import percent, print_json, say
+from triphase.cli.printing import print_json, say
 from triphase.cli.run_view import RunView
+from triphase.printable import percent
 
 
 def demo(

@@ -11,8 +11,9 @@ from triphase.cli.arguments import JSON, ModelFolder, PhotoFolder, SkipBad
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count, percent, print_json, print_skipped, say
+from triphase.cli.printing import count, print_json, print_skipped, say
 from triphase.cli.tables import cell, plain_table
+from triphase.printable import percent
 
 
 def evaluate(

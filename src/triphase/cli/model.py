@@ -14,14 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from triphase.app import manage
+from triphase.app.removal import forgotten_message
 from triphase.app.store.schema import Version
 from triphase.cli.arguments import JSON, ModelFolder, SkipBad
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count, percent, print_json, say
+from triphase.cli.printing import count, print_json, say
 from triphase.cli.tables import cell, plain_table
 from triphase.errors import BadData, few
+from triphase.printable import percent
 
 NEVER_UNKNOWN = 'no answer is "unknown" until the next lesson'
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
@@ -181,7 +183,7 @@ def unteach(
     )
     for name in before:
         if name not in version.info["classes"]:
-            text += f" {name} has no photo left that it was learned from, so the class is forgotten."
+            text += f" {forgotten_message(name)}"
     text += " What the trained layers have learned from them remains in their weights."
     text += " Older versions still contain them."
     text += "" if version.info["unknown"] else f" From now on, {NEVER_UNKNOWN}."

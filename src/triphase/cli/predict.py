@@ -12,8 +12,8 @@ import typer
 from triphase.app.predictor import Answer, Predictor
 from triphase.cli.arguments import JSON, ModelFolder
 from triphase.cli.device import Device, report_device
-from triphase.cli.printing import percent, print_json, print_rows
-from triphase.printable import printable
+from triphase.cli.printing import print_json, print_rows
+from triphase.printable import percent, printable
 
 
 def predict(
@@ -37,14 +37,14 @@ def predict(
     # for one photo, waiting for a second core that is busy costs more than it brings
     answers = _open(model, device, threads=1 if len(files) == 1 else None).answer_files(files)
     faults = [answer for answer in answers if isinstance(answer, str)]
-    said = [(file, answer) for file, answer in zip(files, answers, strict=True) if isinstance(answer, Answer)]
+    answered = [(file, answer) for file, answer in zip(files, answers, strict=True) if isinstance(answer, Answer)]
     if doubtful_first:
-        said.sort(key=lambda one: -one[1].doubt)
+        answered.sort(key=lambda one: -one[1].doubt)
     if as_json:
-        rows = [{"file": str(file), **asdict(answer)} for file, answer in said]
+        rows = [{"file": str(file), **asdict(answer)} for file, answer in answered]
         print_json({"model": str(model), "answers": rows, "errors": faults})
     else:
-        print_rows([_row(file, answer) for file, answer in said])
+        print_rows([_row(file, answer) for file, answer in answered])
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
     if faults:

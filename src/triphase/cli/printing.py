@@ -1,4 +1,4 @@
-"""How answers are printed: JSON for machines, aligned columns and sentences for people."""
+"""Print results: JSON for programs, aligned columns and sentences for people."""
 
 import json
 import sys
@@ -9,12 +9,12 @@ from triphase.printable import printable
 
 
 def print_json(document: object) -> None:
-    """One document on stdout and nothing else."""
+    """Print one document on stdout and nothing else."""
     sys.stdout.write(json.dumps(document, indent=1) + "\n")
 
 
 def print_rows(rows: Sequence[Sequence[str]]) -> None:
-    """Rows of a table without head, in columns two spaces apart, names in it escaped."""
+    """Print the rows of a table without header, in columns two spaces apart, names escaped."""
     shown = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
@@ -22,21 +22,12 @@ def print_rows(rows: Sequence[Sequence[str]]) -> None:
 
 
 def say(line: str) -> None:
-    """A sentence for people on stdout, names in it escaped."""
+    """Print a sentence for people on stdout, names in it escaped."""
     print(printable(line))
 
 
-def percent(value: float | None) -> str:
-    """An accuracy as people read it.
-
-    >>> percent(0.9876), percent(None)
-    ('98.8 %', '–')
-    """
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
 def count(n: int, what: str) -> str:
-    """A number of things as people say it.
+    """A number with its noun, in the singular or plural.
 
     >>> count(1, "photo"), count(2000, "photo"), count(2, "class")
     ('1 photo', '2,000 photos', '2 classes')
@@ -45,7 +36,7 @@ def count(n: int, what: str) -> str:
 
 
 def print_skipped(skipped: list[str]) -> None:
-    """Which photos could not be read, if any."""
+    """Print which photos could not be read, if any."""
     if skipped:
         say(f"Skipped {count(len(skipped), 'photo')}:")
         for line in skipped[:FEW]:

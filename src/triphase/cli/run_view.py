@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from triphase.cli.live import bar, print_line, progress_console
-from triphase.cli.printing import percent
 from triphase.cli.tables import cell
-from triphase.printable import printable
+from triphase.printable import percent, printable
 
 
 class RunView:

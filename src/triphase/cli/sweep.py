@@ -22,11 +22,12 @@ from triphase.bench.sweep.jobs import Schedule
 from triphase.bench.sweep.scheduler import Progress, execute
 from triphase.cli.arguments import JSON
 from triphase.cli.live import live
-from triphase.cli.printing import percent, print_json
+from triphase.cli.printing import print_json
 from triphase.cli.run_options import Data, Set, parse_settings, sweep_options
-from triphase.cli.sweep_place import Place, place_options
+from triphase.cli.sweep_execution import ExecutionOptions, execution_options
 from triphase.cli.sweep_view import SweepView
 from triphase.errors import TriphaseError, few
+from triphase.printable import percent
 from triphase.processes import refuse_several
 
 Benchmarks = Annotated[list[str], typer.Argument(help="Names or notations from `triphase bench list`.")]
@@ -35,11 +36,11 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs without s
 
 
 @sweep_options
-@place_options
+@execution_options
 def sweep(
     benchmarks: Benchmarks,
     options: RunOptions,
-    place: Place,
+    execution: ExecutionOptions,
     learners: Annotated[str, typer.Option(help=f"Some of {', '.join(LEARNER_SPECS)}.")] = "tpc,ar1,bic,derpp",
     orders: Orders = "0-3",
     grid: Annotated[
@@ -69,7 +70,7 @@ def sweep(
         _list(schedule, as_json)
         return
     fixed = fixed_options(options, dict(own))
-    progress = _execute(schedule, out / "sweep.json", fixed, place, data, quiet=as_json)
+    progress = _execute(schedule, out / "sweep.json", fixed, execution, data, quiet=as_json)
     summary = schedule.summary(progress.results, progress.failed)
     if as_json:
         _print_json(summary, progress, out)
@@ -82,11 +83,11 @@ def sweep(
 
 
 @sweep_options
-@place_options
+@execution_options
 def ablate(
     benchmarks: Benchmarks,
     options: RunOptions,
-    place: Place,
+    execution: ExecutionOptions,
     orders: Orders = "0-3",
     rows: Annotated[Rows, typer.Option(help="With replay, without it, or both.")] = "both",
     more: Annotated[bool, typer.Option("--more", help="Include the choices that the paper leaves open.")] = False,
@@ -113,7 +114,7 @@ def ablate(
         _list(schedule, as_json)
         return
     fixed = fixed_options(options, base.own)
-    progress = _execute(schedule, out / "ablation.json", fixed, place, data, quiet=as_json)
+    progress = _execute(schedule, out / "ablation.json", fixed, execution, data, quiet=as_json)
     summary = schedule.summary(progress.results, progress.failed)
     if as_json:
         _print_json(summary, progress, out)
@@ -126,13 +127,19 @@ def ablate(
 
 
 def _execute(
-    schedule: Schedule, summary: Path, fixed: Mapping[str, str], place: Place, data: Path, *, quiet: bool
+    schedule: Schedule,
+    summary: Path,
+    fixed: Mapping[str, str],
+    execution: ExecutionOptions,
+    data: Path,
+    *,
+    quiet: bool,
 ) -> Progress:
     """Execute a sweep, once everything is known to be there that it needs; nothing is written before."""
     out = summary.parent
     check_options(out, fixed)
     check_data(schedule, data)
-    back_end = place.back_end(out, data)
+    back_end = execution.back_end(out, data)
     record_options(out, fixed)
     with live(SweepView(quiet=quiet), per_second=2) as view:
         return execute(schedule, summary, back_end, watch=view.watch)

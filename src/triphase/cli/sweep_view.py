@@ -12,7 +12,7 @@ from rich.text import Text
 from triphase.bench.sweep.jobs import Job
 from triphase.bench.sweep.scheduler import Progress
 from triphase.cli.live import BAR, print_line, progress_console
-from triphase.cli.printing import percent
+from triphase.printable import percent
 
 
 class SweepView:

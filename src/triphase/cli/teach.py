@@ -20,10 +20,11 @@ from triphase.cli.consolidate import PrecisionOption, consolidate_shown, print_c
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count, percent, print_json, print_skipped, say
+from triphase.cli.printing import count, print_json, print_skipped, say
 from triphase.cli.tables import cell
 from triphase.context import Context
 from triphase.errors import Interrupted, few
+from triphase.printable import percent
 
 NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}
 DEFAULT = ModelOptions()

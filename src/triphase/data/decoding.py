@@ -69,7 +69,7 @@ def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
 def decode_bytes(content: bytes, name: str, sizes: Sequence[int], *, max_pixels: int | None = None) -> list[Tensor]:
     """The content of a file in the same way; sentences call it `name`, and more than `max_pixels` are refused."""
     if not content:
-        raise BadData(f"{name} is an empty file, as a failed copy leaves it; copy the photo again, or remove it.")
+        raise _empty(name)
     return tensors(_decode(BytesIO(content), Path(name), sizes, max_pixels))
 
 
@@ -92,9 +92,7 @@ def _decode(
                 finally:
                     image.close()  # frees the pixels before another large image is decoded
     except Exception as error:  # damaged files make Pillow's parsers raise almost anything
-        raise BadData(
-            f"{path} cannot be read as an image ({_reason(error)}); {_remedy(source, path, error)}."
-        ) from error
+        raise _unreadable(path, source, error) from error
 
 
 def short_side(path: Path) -> int:
@@ -104,9 +102,7 @@ def short_side(path: Path) -> int:
         with _open(path) as image:
             return min(image.size)
     except Exception as error:  # as in `decode_sizes`
-        raise BadData(
-            f"{path} cannot be read as an image ({_reason(error)}); {_remedy(path, path, error)}."
-        ) from error
+        raise _unreadable(path, path, error) from error
 
 
 def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -134,7 +130,7 @@ def check_file(path: Path) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):  # reading a pipe might never end
         raise BadData(f"{path} is neither a file nor a folder; give photos.")
     if status.st_size == 0:
-        raise BadData(f"{path} is an empty file, as a failed copy leaves it; copy the photo again, or remove it.")
+        raise _empty(path)
     return status
 
 
@@ -193,6 +189,14 @@ def _memory_for(n_pixels: int) -> Iterator[None]:
         finally:
             if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
                 libc.malloc_trim(0)
+
+
+def _empty(name: object) -> BadData:
+    return BadData(f"{name} is an empty file, as a failed copy leaves it; copy the photo again, or remove it.")
+
+
+def _unreadable(path: Path, source: Path | BytesIO, error: Exception) -> BadData:
+    return BadData(f"{path} cannot be read as an image ({_reason(error)}); {_remedy(source, path, error)}.")
 
 
 def _reason(error: Exception) -> str:

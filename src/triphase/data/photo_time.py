@@ -16,7 +16,7 @@ def taken_at(path: Path) -> float:
     """Seconds by the camera's clock, only to be compared with each other; NaN where the photo does not say."""
     try:
         with JpegImageFile(path) as image:
-            said = image.getexif().get_ifd(EXIF).get(TAKEN_AT, "")
-            return datetime.strptime(str(said).strip("\0 "), FORMAT).replace(tzinfo=timezone.utc).timestamp()
+            taken = image.getexif().get_ifd(EXIF).get(TAKEN_AT, "")
+            return datetime.strptime(str(taken).strip("\0 "), FORMAT).replace(tzinfo=timezone.utc).timestamp()
     except Exception:  # no JPEG, or damaged EXIF, of which Pillow's parser makes almost any error
         return math.nan

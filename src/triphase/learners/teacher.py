@@ -31,14 +31,14 @@ def load_teacher(model: SplitClassifier, state: dict[str, Any]) -> nn.Sequential
 
 
 def distillation(
-    says: Callable[[Tensor], Tensor], known: Collection[int], weight: float
+    teacher: Callable[[Tensor], Tensor], known: Collection[int], weight: float
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """z, logits -> weighted KL divergence to what the teacher `says` of the known classes."""
+    """z, logits -> weighted KL divergence to the output of the teacher over the known classes."""
 
     def loss(z: Tensor, logits: Tensor) -> Tensor:
         rows = class_rows(known, logits)
         with torch.no_grad():
-            old = says(z)[:, rows] / TEMPERATURE
+            old = teacher(z)[:, rows] / TEMPERATURE
         new = logits[:, rows] / TEMPERATURE
         kl = F.kl_div(new.log_softmax(1), old.log_softmax(1), log_target=True, reduction="batchmean")
         return weight * TEMPERATURE**2 * kl

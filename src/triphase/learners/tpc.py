@@ -260,8 +260,9 @@ class TPC:
         if self.bc in ("loss", "loss_only"):
             terms.append(lambda z, logits: self._bias_correction(seen, free))
         if self.teacher is not None and novel is None:
-            says = self.teacher if self.memory is not None else self.teacher[1]  # without memory, mb.z are features
-            terms.append(distillation(says, self.known, self.distill))
+            # without memory, mb.z are features, so the head alone is the teacher
+            teacher = self.teacher if self.memory is not None else self.teacher[1]
+            terms.append(distillation(teacher, self.known, self.distill))
 
         def step(optimizer: SGD, loss: Tensor, mb: Minibatch, logits: Tensor) -> Tensor:
             for term in terms:

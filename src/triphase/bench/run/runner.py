@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
 from importlib.metadata import version
@@ -25,12 +24,11 @@ from triphase.data.streams import Stream
 from triphase.device import explain_out_of_memory, record_name
 from triphase.directory_lock import locked
 from triphase.errors import Interrupted, InvalidValue
+from triphase.events import Event, OnEvent
 from triphase.learners.placement import move
 from triphase.learners.protocol import HasDiagnostics, Learner, Step
 from triphase.learners.training import blocks_state
 
-Event = dict[str, Any]
-Watch = Callable[[Event], None]
 DRAW_EVERY = 0.1  # seconds between two "step" events
 REMEDY = "go on with another --device, or begin another run with smaller minibatches (--n-mbe, --n-mbr)"
 
@@ -44,7 +42,7 @@ def run(
     out: Path | str | None = None,
     settings: dict[str, Any] | None = None,
     before: Report | None = None,
-    watch: Watch = lambda event: None,
+    watch: OnEvent = lambda event: None,
     save_every: float = 1.0,
     device: str | torch.device | None = None,
 ) -> Report:
@@ -86,7 +84,7 @@ class _Run:
         directory: RunDirectory,
         settings: dict[str, Any],
         before: Report | None,
-        watch: Watch,
+        watch: OnEvent,
         save_every: float,
     ) -> None:
         self.learner, self.stream, self.recipes, self.directory = learner, stream, recipes, directory
@@ -107,7 +105,7 @@ class _Run:
         model = self.learner.model
         try:
             self._resume()
-            with self.learner.context.stopwatch.watch(model.csf, model.head):
+            with self.learner.context.stopwatch.time_forward(model.csf, model.head):
                 for experience in self.stream.experiences[self.experience - 1 :]:
                     self._learn(experience.index)
                     if experience.index in self.stream.evaluate_after:

@@ -17,13 +17,14 @@ from triphase.bench.run.benchmark_stream import image_size, make_stream
 from triphase.bench.run.options import RunOptions
 from triphase.bench.run.recipes import recipes, schedule_options
 from triphase.bench.run.results import Report
-from triphase.bench.run.runner import Watch, run
+from triphase.bench.run.runner import run
 from triphase.bench.run.shared_first import expected_settings, first_experiences, load_first
 from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, joint
 from triphase.errors import BadData, TriphaseWarning
+from triphase.events import OnEvent
 from triphase.image_size import scaling_of
 from triphase.learners import ChecksRecipe, Learner
 from triphase.maths.sampling import evenly_spaced
@@ -44,7 +45,9 @@ class Setup:
     settings: dict[str, Any]
     before: Report | None = None  # of the run that learned the first experience, if another one did
 
-    def run(self, out: Path | None = None, *, watch: Watch = lambda event: None, save_every: float = 1.0) -> Report:
+    def run(
+        self, out: Path | None = None, *, watch: OnEvent = lambda event: None, save_every: float = 1.0
+    ) -> Report:
         """Learn the stream and evaluate; see `triphase.run`."""
         return run(
             self.learner,

@@ -31,11 +31,11 @@ class Progress:
     seconds_left: float | None = None
 
 
-Watch = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 def execute(
-    schedule: Schedule, summary: Path, back_end: BackEnd, *, watch: Watch = lambda progress: None
+    schedule: Schedule, summary: Path, back_end: BackEnd, *, watch: OnProgress = lambda progress: None
 ) -> Progress:
     """Execute every job that is not finished; the summary on disk is always up to date.
 
@@ -63,7 +63,7 @@ def execute(
     return progress
 
 
-def _execute(schedule: Schedule, back_end: BackEnd, watch: Watch) -> Progress:
+def _execute(schedule: Schedule, back_end: BackEnd, watch: OnProgress) -> Progress:
     progress, submitted, ends = Progress(schedule), set[Job](), Counter[tuple[Job, str]]()
     ready = _ready(progress, submitted)
     while submitted or ready:

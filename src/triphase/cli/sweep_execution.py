@@ -21,8 +21,8 @@ ONLY_RAY = ("cpus", "gpus", "memory_gb", "storage", "save_every")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where runs are executed, and what each of them gets there; the fields are options of the command line."""
+class ExecutionOptions:
+    """Where runs are executed, and the resources of each run; the fields are options of the command line."""
 
     on: Annotated[str, typer.Option(help="local, ray (the cluster of this computer) or ray://HOST:PORT.")] = "local"
     workers: Annotated[int, typer.Option(min=1, help="Parallel runs; they share the threads.")] = 1
@@ -51,7 +51,7 @@ class Place:
                 )
 
     def back_end(self, out: Path, data: Path) -> BackEnd:
-        """What executes the runs of a sweep."""
+        """The back end that executes the runs of a sweep."""
         limits = {"threads": self.threads, "latent_budget": self.latent_budget}
         if self.on == "local":
             return LocalProcesses(out, data, workers=self.workers, device=device_name(self.device), **limits)
@@ -60,26 +60,27 @@ class Place:
 
         storage = as_url(self.storage or str(out / "storage"))
         resources = Resources(self.cpus, self.gpus, self.memory_gb)
-        device = self.device or ("cuda" if self.gpus else "cpu")  # what is on this computer does not matter
+        device = self.device or ("cuda" if self.gpus else "cpu")  # the nodes have the devices, not this computer
         return RayTasks(
             self.on, out, data, storage, resources=resources, device=device, save_every=self.save_every, **limits
         )
 
 
-def place_options(command: Command) -> Command:
-    """Replace a command's parameter `place` by the fields of Place."""
-    hints = get_type_hints(Place, include_extras=True)
+def execution_options(command: Command) -> Command:
+    """Replace a command's parameter `execution` by the fields of ExecutionOptions."""
+    hints = get_type_hints(ExecutionOptions, include_extras=True)
     own = inspect.signature(command, eval_str=True).parameters.values()
     keyword_only = inspect.Parameter.KEYWORD_ONLY
-    parameters = [p.replace(kind=keyword_only) for p in own if p.name != "place"]
+    parameters = [p.replace(kind=keyword_only) for p in own if p.name != "execution"]
     parameters += [
-        inspect.Parameter(f.name, keyword_only, default=f.default, annotation=hints[f.name]) for f in fields(Place)
+        inspect.Parameter(f.name, keyword_only, default=f.default, annotation=hints[f.name])
+        for f in fields(ExecutionOptions)
     ]
 
     @wraps(command)
     def call(**values: Any) -> None:
-        given = {f.name: values.pop(f.name) for f in fields(Place)}
-        command(place=Place(**given), **values)
+        given = {f.name: values.pop(f.name) for f in fields(ExecutionOptions)}
+        command(execution=ExecutionOptions(**given), **values)
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -1,0 +1,7 @@
+"""Progress as events: dicts such as {"event": "decode", "done": 3, "total": 10}."""
+
+from collections.abc import Callable
+from typing import Any
+
+Event = dict[str, Any]
+OnEvent = Callable[[Event], object]  # called with each event; what it returns is ignored
