@@ -109,9 +109,9 @@ def test_so_few_right_answers_mean_wrong_labels(n: int, n_classes: int, most: in
 def test_classes_that_are_hard_to_tell_apart_are_not_taken_for_mixed_up_labels() -> None:
     right = torch.arange(200) < 116  # of two classes
     assert evaluation.near_chance(right, 2, reference=0.8) and not evaluation.near_chance(
-        right, 2, reference=0.8, way=0.25
+        right, 2, reference=0.8, fraction=0.25
     )
-    assert evaluation.near_chance(torch.arange(200) < 98, 2, reference=0.8, way=0.25)
+    assert evaluation.near_chance(torch.arange(200) < 98, 2, reference=0.8, fraction=0.25)
 
 
 def test_a_lesson_of_one_class_and_a_model_that_guesses_prove_nothing() -> None:

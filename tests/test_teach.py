@@ -300,7 +300,7 @@ def test_a_lesson_that_was_published_does_not_fail_for_what_it_leaves_behind(
     monkeypatch.setattr(Store, "prune", full)
     outcome = lesson.teach(world.base, world.two, settings=LessonSettings(force=True))
     assert outcome.published and outcome.version == 2
-    assert "cannot be cleared away: Cannot write there." in outcome.notes[-1]
+    assert "cannot be removed: Cannot write there." in outcome.notes[-1]
 
 
 def test_few_versions_are_kept(world: World) -> None:

@@ -7,8 +7,8 @@ import threading
 
 
 def main() -> None:
-    """Import everything, which takes longest, run the command, and leave without tidying up."""
-    gc.disable()  # what is imported stays: to look through it for garbage would take a fifth of a second
+    """Import everything, which takes longest, run the command, and exit without cleaning up."""
+    gc.disable()  # collecting garbage among imported modules would take a fifth of a second
     from triphase.cli import main as command
 
     gc.freeze()
@@ -27,7 +27,7 @@ def main() -> None:
                 stream.flush()
     except OSError:  # nobody reads, or the disk is full
         status = status or 1
-    os._exit(status)  # to take all modules apart would take another tenth
+    os._exit(status)  # unloading all modules would take another tenth
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class DirectoryLock:
             )
 
     def write(self, path: Path, blob: bytes) -> None:
-        """Replace a file of the directory in one instant, and make the folders that lead to it."""
+        """Replace a file of the directory atomically, and make the folders that lead to it."""
         with self._changing(path) as name:
             if not path.parent.is_dir():
                 for parent in [*path.relative_to(self.directory).parents][-2::-1]:
@@ -123,7 +123,7 @@ def locked(directory: Path) -> Iterator[DirectoryLock]:
                 raise OSError("the directory was deleted and made anew")
         except OSError as error:
             raise Busy(f"{_owner(path)} is at work in {directory}; wait until it is done.") from error
-        with suppress(OSError):  # a courtesy to whoever finds the lock taken
+        with suppress(OSError):  # only to inform whoever finds the lock taken
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), f"Process {os.getpid()} on {platform.node()}\n".encode())
         yield lock

@@ -51,7 +51,7 @@ def open_session(graph: bytes, threads: int, provider: str = CPU) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a neighbour may hold the core
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other processes may need the core
     options.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(graph, options, providers=list(dict.fromkeys([provider, CPU])))

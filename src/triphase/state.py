@@ -56,7 +56,7 @@ def to_bytes(state: Mapping[str, Any]) -> bytes:
 
 
 def load(path: Path, *, verify: bool = True, arrays: bool = False) -> State:
-    """Read a state back; a damaged file is named, never half-used.
+    """Read a state back; a damaged file is an error that names it.
 
     Without `verify` its CRC is not compared, which is for callers that have a checksum of their own. With `arrays`
     there are numpy arrays in the place of tensors.
@@ -127,7 +127,7 @@ def read_file(path: Path, *, follow_links: bool = True) -> bytes:
 
 
 def write(path: Path, blob: bytes) -> None:
-    """Replace a file in one instant, and make the folders that lead to it."""
+    """Replace a file atomically, and make the folders that lead to it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, blob)

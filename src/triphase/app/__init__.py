@@ -1,1 +1,1 @@
-"""The practitioner's model: a classifier that is taught, one folder of photos after another."""
+"""Models that people teach with folders of photos: lessons, answers, versions."""

@@ -18,9 +18,9 @@ from triphase.models.inference import Ensemble, Member, Whitening, load_ensemble
 from triphase.models.stored_blocks import StoredBlocks
 
 INPUT = "pixels"  # uint8 (n, size, size, 3), RGB: as Pillow and numpy give an image
-LATENTS = "latents"  # what the frozen half of the network makes of them, float (n, ...)
+LATENTS = "latents"  # the output of llf, float (n, ...)
 OUTPUTS = ("probabilities", "class", "unknown")
-ANSWER = "answer/"  # how the names begin of what turns features into answers
+ANSWER = "answer/"  # prefix of the nodes that turn features into answers
 IR_VERSION = 8  # the oldest that this set of operators needs, so that older runtimes read it
 
 

@@ -1,6 +1,6 @@
-"""What an answer is made of: probabilities, whether an image is known, and how doubtful the answer is.
+"""The parts of an answer: probabilities, whether an image is known, and how doubtful the answer is.
 
-Scores may be arrays of torch or of numpy.
+Scores may be torch tensors or numpy arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What turns scores into an answer."""
+    """The temperature and the thresholds that turn scores into an answer."""
 
     temperature: float = 1.0
     thresholds: tuple[float, ...] = ()  # one for each out-of-distribution score; -inf accepts everything
@@ -28,7 +28,7 @@ class Calibration:
 
     @classmethod
     def stored(cls, about: Mapping[str, Any]) -> Calibration:
-        """That of a version, without moments."""
+        """The calibration that a version stores for inference, without moments."""
         return cls(about["temperature"], tuple(-math.inf if t is None else t for t in about["thresholds"]))
 
     @property
@@ -43,7 +43,7 @@ class Calibration:
     def accepts(self, ood_scores: Array) -> Array:
         """(n,) bool: whether all of an image's out-of-distribution scores (n, k) are above their thresholds."""
         xp = namespace(ood_scores)
-        known = xp.ones_like(ood_scores[:, 0], dtype=bool)  # by len(), an export would fix the number
+        known = xp.ones_like(ood_scores[:, 0], dtype=bool)  # with len(), an export would fix the number of rows
         if self.rejects:
             for column, least in zip(range(ood_scores.shape[1]), self.thresholds, strict=True):
                 known = known & (ood_scores[:, column] >= least)

@@ -1,4 +1,4 @@
-"""How far answers can be trusted: fits a temperature for probabilities, thresholds for "unknown".
+"""Calibration: fit a temperature for probabilities and thresholds for "unknown".
 
 Both are fitted on exemplars: stored photos that are never trained on.
 """
@@ -17,7 +17,9 @@ from triphase.maths.sampling import evenly_spaced
 
 PRIOR = 5.0  # exemplars that the prior of the temperature is worth
 MAX_WEIGHED = 500  # exemplars to which the weight of the closed form is fitted, evenly spaced
-WEIGHT_FACTORS = tuple(2.0 ** (step / 2) for step in range(-4, 5))  # of the constant weight, that are compared
+WEIGHT_FACTORS = tuple(
+    2.0 ** (step / 2) for step in range(-4, 5)
+)  # multiples of the constant weight that are compared
 WEIGHT_SPREAD = math.log(2) / 3  # standard deviation of the prior of the logarithm of the weight
 MAX_FACTOR = 1e3  # the temperature stays within this factor of the spread of the logits, either way
 N_BISECTIONS = 26  # which find log(1/T) to 2e-7; scipy would take longer to import
@@ -42,8 +44,8 @@ def fit_temperature(logits: Tensor, y: Tensor) -> float:
 
     The log-likelihood is concave in 1/T, and so is that of its Gamma prior, which is worth PRIOR exemplars and has
     its mode where the mean confidence equals the accuracy, one right and one wrong exemplar added. Without it, a
-    few exemplars that happen to be all right would make T vanish. -inf marks classes never seen. T is 1 where
-    exemplars say nothing about it: there are none, or all logits are equal.
+    few exemplars that happen to be all right would make T vanish. -inf marks classes never seen. T is 1
+    if there are no exemplars, or all logits are equal.
 
     >>> logits = torch.tensor([[60.0, 0.0], [50.0, 0.0], [0.0, 70.0], [0.0, 40.0]])
     >>> fit_temperature(logits, torch.tensor([0, 0, 1, 0])) > 30

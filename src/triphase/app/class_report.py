@@ -1,7 +1,7 @@
 """Whether enough was taught: for each class what is known about its accuracy, and what would help.
 
 Two measurements: held-out photos, answered by the whole model, and stored photos, each answered by the closed form
-without it (`label_check.leave_out`). The first is what a version is judged by; the second is there for many more
+without it (`label_check.leave_out`). The first is what a version is judged by; the second covers many more
 photos, so advice is based on both together.
 """
 
@@ -17,11 +17,10 @@ from triphase.app.label_check import LeftOut
 from triphase.app.taught_index import TaughtIndex
 
 GOOD = 0.75  # a class is good enough if its accuracy is at least this, with 97.5 % confidence
-CONFUSED = 2  # photos taken for the same other class, from which on the two are called confused
-ALL_STORED = (
-    0.9  # share of the taught photos that must be stored, or leaving half of those out would not leave half
-)
-HELPS = 0.05  # accuracy that twice the photos must have gained for more of them to be worth while
+CONFUSED = 2  # photos classified as the same other class that make two classes confused
+# Share of the taught photos that must be stored for `gain`: half of the stored photos must be about half of all.
+ALL_STORED = 0.9
+HELPS = 0.05  # accuracy that twice the photos must have gained for more photos to be advised
 Status = Literal["unmeasured", "unsure", "confused", "weak", "good"]
 
 

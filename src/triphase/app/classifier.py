@@ -169,7 +169,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classifier._kind, names = version.info.get("labels", "str"), classifier.model_.names
         try:
             classifier.classes_ = _values(names, classifier._kind)
-        except ValueError:  # numbers once, until the command line brought a name
+        except ValueError:  # labels were numbers until the command line added a name
             classifier._kind, classifier.classes_ = "str", np.array(names)
         classifier._inference, classifier._origin = (classifier._predictor(state), classifier.classes_), version
         classifier.n_lessons_ = classifier.model_.lessons
@@ -178,7 +178,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _predict(self, X: Pictures) -> tuple[Tensor, Tensor, NDArray[Any]]:
         """Probabilities (n, classes), whether each image is known (n,), and the labels of the classes."""
         self._fitted()
-        predictor, classes = self._inference  # of one lesson, whatever another thread learns meanwhile
+        predictor, classes = self._inference  # both of the same lesson, even if another thread is teaching
         return *predictor.predict(as_images(X, predictor.size)), classes
 
     def _model_options(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ class ConfirmedLabels:
     """Ids of photos and the identity of the class that each was confirmed to show, in one JSON file.
 
     The identity of a class (`Version.identities`) stays the same when it is renamed. One process writes the file; a
-    file that is damaged counts as empty, since what it said can be said again. Threads may share the object.
+    file that is damaged counts as empty, since labels can be confirmed again. Threads may share the object.
     """
 
     def __init__(self, file: Path) -> None:

@@ -1,6 +1,6 @@
-"""Consolidate a model when nobody waits: csf is trained anew on everything that is stored.
+"""Consolidate a model: train csf again on everything that is stored.
 
-The result takes the place of the version in use only if the held-out photos say that it is better.
+The result replaces the version in use only if it is better on the held-out photos.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRIAL_STEPS = 3  # minibatches by which an epoch is timed
 
 @dataclass(frozen=True)
 class Judgement:
-    """What held-out photos say about a model."""
+    """The performance of a model on its held-out photos."""
 
     correct: int
     n: int
@@ -49,13 +49,13 @@ class Judgement:
         return self.correct / self.n
 
     def better_than(self, other: Judgement) -> bool:
-        """More likely on average, and none fewer recognised."""
+        """Whether held-out photos are more likely on average, and no fewer of them are recognised."""
         return self.log_likelihood > other.log_likelihood and self.correct >= other.correct
 
 
 @dataclass(frozen=True)
 class Consolidation:
-    """What became of a consolidation."""
+    """The result of a consolidation."""
 
     published: bool
     version: int  # in use afterwards
@@ -68,7 +68,7 @@ class Consolidation:
 
     @property
     def verdict(self) -> str:
-        """What held-out photos say, in a sentence."""
+        """The result in one sentence or two."""
         return verdict(self.published, self.version, self.before.accuracy, self.after.accuracy)
 
     def to_json(self) -> dict[str, Any]:
@@ -88,9 +88,9 @@ def consolidate(
     device: str | torch.device | None = None,
     precision: LessonPrecision = "float32",
 ) -> Consolidation:
-    """Train csf anew on what is stored, for about so many minutes, and publish it if it is better.
+    """Train csf again on the stored samples, for about `minutes`, and publish the result if it is better.
 
-    Killed at any instant, the same call goes on. Nothing is published, and nothing changes, if it is not better.
+    If it is killed, the same call continues it. If the result is not better, the model does not change.
     """
     if minutes is not None and not minutes > 0:
         raise InvalidValue(f"minutes must be above 0, got {minutes}.")
@@ -111,7 +111,7 @@ def consolidate(
             learner.consolidate(recipe, checkpoint.tick(watch))
         calibrate(model)
         after = judge(model)
-        with suppress(CannotWrite):  # of a state that nobody needs any more
+        with suppress(CannotWrite):  # a last checkpoint is no longer needed
             checkpoint.close()
         published = after.better_than(before)
         if published:
@@ -125,7 +125,7 @@ def consolidate(
 
 
 def verdict(published: bool, version: int, before: float, after: float) -> str:
-    """What became of a consolidation and why, by the accuracy on held-out photos before and after.
+    """The result of a consolidation in words, from the accuracy on held-out photos before and after.
 
     >>> verdict(True, 3, 0.9, 0.95)
     'Better: 95.0 % of the held-out photos are recognised, 90.0 % were before. Version 3 is in use.'
@@ -147,7 +147,7 @@ def verdict(published: bool, version: int, before: float, after: float) -> str:
 
 
 def consolidated_since(path: Path, parent: int) -> dict[str, Any] | None:
-    """What became of a consolidation of version `parent` that was published and then killed; None without one."""
+    """The result of a published consolidation of version `parent` whose process was killed; None without one."""
     events = [e for e in open_store(path).history() if e["event"] == "consolidated" and e["version"] > parent]
     if not events:
         return None
@@ -157,7 +157,7 @@ def consolidated_since(path: Path, parent: int) -> dict[str, Any] | None:
 
 
 def judge(model: Model) -> Judgement:
-    """How a model that was just calibrated does on its exemplars."""
+    """Evaluate a model, right after calibration, on its exemplars."""
     _, y, _ = model.exemplars()
     log_p = model.calibration.probabilities(model.exemplar_logits[1]).clamp(min=1e-12).log()
     correct = int(model.exemplar_correct.sum())
@@ -165,7 +165,7 @@ def judge(model: Model) -> Judgement:
 
 
 def _check(model: Model) -> tuple[Consolidates, int]:
-    """The learner and how many samples it can be trained on, if there is anything to consolidate and judge by."""
+    """The learner and the number of its samples; refuses a model without anything to train or to evaluate on."""
     if not isinstance(model.learner, Consolidates):
         raise InvalidValue(f"The learner {model.options.learner} has nothing to consolidate; anchored has.")
     if model.memory is None or len(samples := model.memory.slots()) == 0:

@@ -34,7 +34,7 @@ def take_back(path: Path, ids: Sequence[int]) -> tuple[Version, int]:
 def move(path: Path, ids: Sequence[int], name: str) -> tuple[Version, int]:
     """Publish a version in which these photos belong to another known class; return how many changed.
 
-    The closed form and the held-out photos know it at once, TPC with the next lesson, which replays the photos
+    The closed form and the held-out photos change at once, TPC with the next lesson, which replays the photos
     under their new class. PhotosNeeded as for `take_back`.
     """
     name = normalized(name)

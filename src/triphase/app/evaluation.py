@@ -101,7 +101,7 @@ class Evaluation:
 
     @property
     def refused(self) -> bool:
-        """Whether the lesson is published only by force."""
+        """Whether the lesson is published only with --force."""
         return self.verdict.refused or self.labels_mixed_up
 
 
@@ -160,7 +160,7 @@ def _labels_mixed_up(model: Model, lesson: Lesson, baseline: Baseline) -> bool:
     if above_chance(few, len(classes)):
         return False
     many = correct_among(*leave_out_scores(model, experience.training), classes)
-    return near_chance(many, len(classes), reference, way=0.25)
+    return near_chance(many, len(classes), reference, fraction=0.25)
 
 
 def correct_among(logits: Tensor, y: Tensor, classes: Collection[int]) -> Tensor:
@@ -181,12 +181,12 @@ def correct_among(logits: Tensor, y: Tensor, classes: Collection[int]) -> Tensor
 def guard(before_correct: Tensor, after_correct: Tensor, y: Tensor, max_drop: float = 0.02) -> Verdict:
     """Refuse a lesson after which accuracy on the same exemplars fell by more than `max_drop`, at 95 % confidence.
 
-    Only exemplars that changed sides say anything. Of n, let `lost` be right before only and `gained` right after
-    only; with one added to each, (lost - gained) / (n + 2) is approximately normal, and its one-sided lower bound
-    must not exceed `max_drop` (the adjusted Wald interval for paired proportions of Bonett and Price, 2012). Of
-    lessons that drop accuracy by exactly `max_drop`, it refuses at most one in twenty while no more than a fifth of
-    the exemplars are gained, and fewer where exemplars are few: one never refuses anything, five only if four are
-    lost. Take exemplars held before the lesson: those of a mislabelled lesson would vouch for it.
+    Of n exemplars, let `lost` be right before only and `gained` right after only; with one added to each,
+    (lost - gained) / (n + 2) is approximately normal, and its one-sided lower bound must not exceed `max_drop`
+    (the adjusted Wald interval for paired proportions of Bonett and Price, 2012). Of lessons that drop accuracy by
+    exactly `max_drop`, it refuses at most one in twenty while no more than a fifth of the exemplars are gained, and
+    fewer where exemplars are few: one exemplar never refuses a lesson, five only if four are lost. Use exemplars of
+    earlier lessons: those of a mislabelled lesson have wrong labels.
 
     >>> before, after = torch.tensor([True] * 30), torch.tensor([True] * 24 + [False] * 6)
     >>> verdict = guard(before, after, torch.tensor([0, 1, 2] * 10))
@@ -216,19 +216,19 @@ def check_max_drop(max_drop: float) -> None:
         raise InvalidValue(f"max_drop must be in [0, 1), got {max_drop}: 0.02 allows a loss of 2 points.")
 
 
-def near_chance(correct: Tensor, n_classes: int, reference: float, way: float = 0.5) -> bool:
+def near_chance(correct: Tensor, n_classes: int, reference: float, fraction: float = 0.5) -> bool:
     """Whether a lesson's own photos are recognised so rarely that its labels are probably mixed up.
 
-    Shuffled labels of new classes need not make anything be forgotten, and `guard` is silent then. `correct` says
-    which photos of the lesson are right among its `n_classes` classes, `reference` is the accuracy on exemplars of
-    before. True if a lesson that gets as far as `way` from guessing to `reference` would do as badly in at most one
-    of twenty cases. A lesson of one class cannot be judged.
+    Shuffled labels of new classes need not cause forgetting, so `guard` may not notice them. `correct` says
+    which photos of the lesson are right among its `n_classes` classes, `reference` is the accuracy on the
+    exemplars of earlier lessons. True if a lesson whose accuracy lies a `fraction` of the way from chance to
+    `reference` would do as badly with a probability of at most 5 %. A lesson of one class cannot be judged.
 
     >>> near_chance(torch.tensor([True] * 3 + [False] * 27), n_classes=10, reference=0.75)
     True
     """
     guessing = 1 / n_classes
-    least = guessing + way * (reference - guessing)
+    least = guessing + fraction * (reference - guessing)
     return least > guessing and len(correct) > 0 and _binomial_cdf(int(correct.sum()), len(correct), least) <= 0.05
 
 

@@ -144,7 +144,7 @@ def _check_target(out: Path, model: Path) -> None:
 def _checked_graph(
     parts: Mapping[str, Any], predictor: Predictor, samples: Samples, watch: OnEvent
 ) -> tuple[ModelProto, Parity, Parity | None]:
-    """The graph of inference parts, once it has been seen to answer as their predictor on any device does."""
+    """The graph of inference parts, checked to answer as their predictor does."""
     try:
         graph = answer_graph(parts)
         whole = run_pixels(open_session(graph.SerializeToString(), torch.get_num_threads()))

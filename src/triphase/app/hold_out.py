@@ -40,7 +40,7 @@ def hold_out(
     """Make images (labels are rows of `names`) the next experience, some of each class held out.
 
     About a fifth of each class's photos is held out, in whole occasions; so is whatever is a near-duplicate of a
-    photo that is held out already. `times` says when photos were taken, NaN where nobody knows. Without replay
+    photo that is held out already. `times` says when photos were taken, NaN if unknown. Without replay
     nothing is held out.
     """
     brought = [names[label] for label in images.labels.unique().tolist()]
@@ -68,7 +68,9 @@ def _held_out(
         held_out = whole_groups(held_out | matches, groups)
         trained = memory.slots(TRAIN)
         seen = matches_stored(hashes, labels, memory["hash"][trained], memory["y"][trained])
-        held_out &= ~whole_groups(seen & ~matches, groups)  # near-duplicates of training photos measure nothing
+        held_out &= ~whole_groups(
+            seen & ~matches, groups
+        )  # near-duplicates of training photos would overstate accuracy
     for label in labels.unique().tolist():  # a new class is never left without a photo to learn from
         rows = labels == label
         if bool(held_out[rows].all()) and label >= len(model.names):
@@ -114,7 +116,7 @@ def choose(
     """Which photos to hold out, bool (n,): of each class about `share`, at most `limit`, in whole groups.
 
     Groups are drawn by their members' random keys, so the same photos are always split the same way. A class of
-    one group has nothing to spare; of any other at least one group is held out, if it is within the limit and half
+    one group has none held out; any other has at least one group held out, if it is within the limit and half
     the class.
     """
     if not 0 < share <= 0.5:

@@ -1,7 +1,7 @@
-"""Photos that a model was unsure of, kept until a person says what they show: a folder, bounded in bytes.
+"""Photos that a model was unsure of, kept in a folder of bounded size until a person labels them.
 
-Each photo is two files, <key>.photo and then <key>.json, each written in one instant: a photo without its document
-is what a crash left, and is removed when the folder is opened. One process writes; threads may share the object.
+Each photo is two files, <key>.photo and then <key>.json, each written atomically: a photo without its document
+was left by a crash, and is removed when the folder is opened. One process writes; threads may share the object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_PHOTOS = 5000  # as many as can be grouped together
 
 @dataclass(frozen=True)
 class InboxPhoto:
-    """A photo that waits for a label, and what the model said about it."""
+    """A photo that waits for a label, and what the model answered."""
 
     id: int
     name: str  # of the file that it came in; to be shown as text
@@ -47,7 +47,7 @@ class Inbox:
         self._make_room(0)
 
     def add(self, photo: bytes, name: str, answer: Answer) -> int | None:
-        """Keep a photo, in place of the oldest ones if need be; its id, or None if it has no room at all.
+        """Keep a photo, in place of the oldest ones if need be; its id, or None if it is larger than the inbox.
 
         One that is there already stays as it is.
         """
@@ -77,7 +77,7 @@ class Inbox:
             return list(self._photos.values())
 
     def file(self, id_: int) -> Path | None:
-        """Where a photo lies, if it is there."""
+        """The path of a photo, or None if there is no such photo."""
         with self._lock:
             return self._file(id_, "photo") if id_ in self._photos else None
 
@@ -96,7 +96,7 @@ class Inbox:
 
     @property
     def bytes(self) -> int:
-        """What the photos take."""
+        """The size of all photos."""
         with self._lock:
             return sum(photo.bytes for photo in self._photos.values())
 

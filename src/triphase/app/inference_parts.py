@@ -12,7 +12,7 @@ from triphase.models.inference import ensemble_state
 
 
 def inference_parts(model: Model) -> dict[str, Any]:
-    """What a predictor needs of a model, one entry for each part that changes at its own pace."""
+    """What a predictor needs of a model, one entry for each part that can change alone."""
     state, calibration = ensemble_state(inference_with_held_out(model)), model.calibration
     csfs = {f"inference_csf_{i}": member.pop("csf") for i, member in enumerate(state["members"])}
     return {

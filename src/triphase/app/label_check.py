@@ -21,7 +21,7 @@ from triphase.learners.slda import SLDA
 from triphase.learners.slda_folds import scores_without
 
 FOLDS = 10  # parts that are left out in turn
-MIN_OTHERS = 2  # photos of a class that can vouch for another
+MIN_OTHERS = 2  # other photos of its class that a photo needs to be scored
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ N_MB = 32  # samples in a minibatch, new and replayed ones
 
 
 def recipe_for(n: int, n_memory: int) -> Recipe:
-    """How a lesson of n photos is trained on beside n_memory samples to replay: by the amount of data alone.
+    """The recipe for a lesson of n photos with n_memory samples to replay: it depends on the amount of data alone.
 
     Minibatches are small and of random crops, half of them replayed where the memory allows. Each phase passes over
     half of the lesson, or a few minibatches: what a lesson costs depends on the lesson alone. Few photos get more
@@ -80,7 +80,7 @@ def planned_steps(model: Model, lesson: Lesson, recipe: Recipe) -> dict[str, int
 
 
 def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> Model:
-    """Learn a lesson to the end; continued after a crash, it goes on where the state was saved."""
+    """Learn a lesson to the end; after a crash, continue where the state was saved."""
     experience = lesson.experience
     if experience.held_out is None and model.memory is not None:
         nothing = torch.zeros(len(experience.images), dtype=torch.bool)
@@ -157,7 +157,7 @@ def _fit(model: Model, parts: Sequence[Tensor], y: Tensor) -> tuple[float | None
 
 
 def _cross_fitted(model: Model, parts: Sequence[Tensor], y: Tensor, second: Tensor, temperature: float) -> Tensor:
-    """(n, classes): logits of exemplars by what was fitted to the other half of them, so that they can judge it.
+    """(n, classes): logits of exemplars by what was fitted to the other half, so that evaluation stays fair.
 
     Divided by the temperature of all of them, they give the probabilities that the other half's would.
     """

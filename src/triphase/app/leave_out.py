@@ -1,6 +1,6 @@
 """Leave-out scores: how a closed form scores photos that it has learned, without counting them.
 
-Photos that are in the statistics look far more familiar than others of their class, so a few of each class at a
+Photos that are in the statistics score far higher than others of their class, so a few of each class at a
 time are left out of them.
 """
 
@@ -17,7 +17,7 @@ from triphase.data.images import Images
 from triphase.learners.frozen import without
 from triphase.learners.protocol import ClosedForm
 
-MIN_PHOTOS = 10  # of a class, from which its labels can be doubted
+MIN_PHOTOS = 10  # of a class, for its labels to be checked
 FOLDS = 4  # parts of a lesson that are scored in turn, where no exemplar is kept
 
 

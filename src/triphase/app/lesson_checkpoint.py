@@ -31,7 +31,7 @@ class LessonCheckpoint:
     def __init__(
         self, store: Store, content: bytes, model: Model, *, quick_version: bool = False, epochs: int = 0
     ) -> None:
-        """`content` is what is learned, `epochs` for how long where that is not decided by it."""
+        """`content` identifies what is learned; `epochs` is for training whose length does not follow from it."""
         half = b"" if model.network.precision == "float32" else model.network.precision.encode()
         digest = hashlib.sha256(content + half + str(asdict(model.options)).encode())
         current = store.current()
@@ -87,7 +87,7 @@ class LessonCheckpoint:
         current = store.current()
         try:
             mark = store.directory.read_lesson()
-        except (CorruptState, Mismatch):  # nobody can continue it
+        except (CorruptState, Mismatch):  # it cannot be continued
             return current is not None
         return mark is not None and current is not None and mark.parent < current.number
 

@@ -36,7 +36,7 @@ class ModelEvaluation:
     per_class: dict[str, float]
     unknown_rate: float  # answered "unknown"
     images: int
-    taught: int  # photos among them that the model was taught: they flatter it
+    taught: int  # photos among them that the model was taught, which raises the accuracy
     classes: list[str]  # of the model, in the order of the confusion
     confusion: list[list[int]]  # rows: true classes, columns: answers
     skipped: list[str]
@@ -48,12 +48,12 @@ class ClassCount:
 
     name: str
     taught: int
-    stored: int  # to learn from again
-    exemplars: int  # to measure with
+    stored: int  # for replay
+    exemplars: int  # for evaluation
 
 
 def open_store(path: Path) -> Store:
-    """The store of an existing model; a mistyped path leaves nothing behind."""
+    """The store of an existing model; nothing is created for a mistyped path."""
     store = Store(path)
     store.version()
     return store
@@ -132,7 +132,7 @@ def forget(path: Path, name: str, *, everywhere: bool = False, device: str | tor
     name = normalized(name)
     with changing(path, device) as (store, model, version):
         if name not in model.names:
-            if everywhere and _ever(store, name):
+            if everywhere and _was_ever_known(store, name):
                 return _forget_everywhere(store, name, device)
             raise no_such_class(model.names, name)
         if len(model.names) == 1:
@@ -156,12 +156,12 @@ def unteach(
 ) -> tuple[Version, int]:
     """Remove photos, by content, from memory, exemplars and statistics; return how many were found.
 
-    They are files, or folders in which they lie at any depth.
+    `photos` are files, or folders with photos at any depth.
     """
     with changing(path, device) as (store, model, version):
         files, ids = find_taught(photos, model.taught, skip_bad=skip_bad, watch=watch)
         if not files:
-            raise BadData(f"No photo in {_places(photos)} was taught to this model: nothing to take back.")
+            raise BadData(f"No photo in {_shown_paths(photos)} was taught to this model: nothing to take back.")
         labels = torch.tensor([model.taught[id_] for id_ in ids.tolist()])
         count = removal.unteach(model, Images.from_files(files, labels, ids, model.size))
         return publish_untaught(store, model, version, ids.tolist()), count
@@ -184,7 +184,7 @@ def info_without_accuracy(info: dict[str, Any], model: Model) -> dict[str, Any]:
     return info | model.describe() | {"accuracy": None}
 
 
-def _places(photos: Sequence[Path]) -> str:
+def _shown_paths(photos: Sequence[Path]) -> str:
     others = len(photos) - 1
     more = f" and {others} other place{'s' if others > 1 else ''}" if others else ""
     return f"{printable(photos[0])}{more}"
@@ -258,7 +258,7 @@ def _names_in(event: dict[str, Any]) -> set[str]:
     return {*event.get("classes", ()), *(event[key] for key in ("old", "new") if event.get(key) is not None)}
 
 
-def _ever(store: Store, name: str) -> bool:
+def _was_ever_known(store: Store, name: str) -> bool:
     """Whether a version that is kept knows a class of this name, or the history mentions it."""
     versions = [store.version(number) for number in store.version_numbers()]
     return bool(identities.ids_of(name, versions)) or any(name in _names_in(event) for event in store.history())

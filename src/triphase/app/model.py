@@ -1,4 +1,4 @@
-"""Model: a learner, its memory, the names of its classes and its calibration; state in, state out."""
+"""Model: a learner, its memory, the names of its classes and its calibration."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Model:
         return ensemble, [torch.cat(column) for column in zip(*chunks, strict=True)], torch.cat(ood)
 
     def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
-        """The learner in inference form, frozen blocks in their fastest form; `also` is counted in only here."""
+        """The learner in inference form, frozen blocks in their fastest form; `also` is counted for once."""
         ensemble = self.learner.inference(also)
         with torch.inference_mode():
             z = self.llf(torch.zeros(2, 3, self.size, self.size, device=self.network.device))
@@ -146,10 +146,10 @@ class Model:
             found[rest] = self.scores(z(rest))[0]
         return found
 
-    # --- what it says about itself ------------------------------------------------------------------------------
+    # --- description --------------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """What a version says about itself."""
+        """What a version records about the model."""
         memory = self.memory
         return {
             "classes": list(self.names),
@@ -185,7 +185,7 @@ class Model:
     # --- state --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and primitives, one entry for each part that changes at its own pace."""
+        """Tensors and primitives, one entry for each part that can change alone."""
         state = self.learner.state_dict()
         if self.memory is not None:
             state["memory"] = self.memory.state_dict()
@@ -211,7 +211,7 @@ class Model:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a saved state."""
+        """Load a saved state."""
         if self.memory is not None:
             self.memory.capacity = state["memory"]["capacity"]  # how many samples its bytes hold is decided once
         self.learner.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""The network that a model is made with."""
+"""Build the network of a model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Occasions: photos of a class that were taken together.
 
-They share light, background and often the very thing shown, so a model that was trained on some of them recognises
-the others better than anything new. Whatever measures a model must come from other occasions than what trains it.
+They share light, background and often the object, so a model that was trained on some of them recognises the others
+better than new photos. Photos that evaluate a model must come from other occasions than those that train it.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
     """Like `threshold`, from moments; every class has the same weight.
 
     Scores have a long tail on one side, so the skewness matters: the quantile is that of a shifted Gamma
-    distribution with the same three moments (Wilson and Hilferty, 1931), moved out for the number of scores.
+    distribution with the same three moments (Wilson and Hilferty, 1931), widened for the number of scores.
     """
     _check_share(accept)
     there = known.n > 0

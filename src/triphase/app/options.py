@@ -1,4 +1,4 @@
-"""The options of a new model, and how they are written."""
+"""The options of a new model, and how they are parsed."""
 
 from __future__ import annotations
 

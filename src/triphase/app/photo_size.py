@@ -21,7 +21,7 @@ from triphase.data.sources.folder import class_folders
 from triphase.errors import BadData
 
 MAX_ENLARGED = 3  # times that the typical short side is enlarged, at most
-SMALLEST = 96  # pixels: below, the last feature maps of a photo network have hardly any places
+SMALLEST = 96  # pixels: below, the last feature maps of a photo network have hardly any pixels
 MAX_LOOKED_AT = 64  # pictures
 
 
@@ -38,7 +38,7 @@ def size_for(short_sides: Iterable[int], suggested: int) -> int:
 
 
 def size_for_folder(folder: Path, suggested: int) -> int:
-    """The same for the photos in class folders; those that cannot be read are left to whoever reads them."""
+    """The same for the photos in class folders; files that cannot be read are ignored here."""
     files = [file for one in class_folders(folder) for file in one.images]
     sides = []
     for file in files[:: max(1, len(files) // MAX_LOOKED_AT)]:
@@ -48,7 +48,7 @@ def size_for_folder(folder: Path, suggested: int) -> int:
 
 
 def size_for_pictures(pictures: Any, suggested: int) -> int:
-    """The same for pictures as programs have them; what is none is left to whoever reads it."""
+    """The same for pictures as programs have them; anything else is ignored here."""
     sides = []
     with suppress(TypeError):  # it has no length
         for picture in [pictures[i] for i in range(0, len(pictures), max(1, len(pictures) // MAX_LOOKED_AT))]:

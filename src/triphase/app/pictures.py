@@ -63,7 +63,7 @@ def _is_array_of_paths(X: object) -> bool:
 
 
 def _forward(array: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
-    """Torch has no arrays that run backwards, such as BGR[..., ::-1]."""
+    """An array with positive strides: torch accepts no others, such as BGR[..., ::-1]."""
     return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array
 
 

@@ -1,4 +1,4 @@
-"""What a lesson would learn: the model that it goes on from, and the photos that are new to it."""
+"""What a lesson would learn: the model that it starts from, and the photos that are new to it."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Plan:
     """What a lesson would learn."""
 
     photos: Photos
-    model: Model  # to go on from
+    model: Model  # to start from
     pending: frozenset[int]  # ids of photos that only an unfinished quick lesson has seen
     counts: dict[str, int]  # photos to learn, per class
     n_known_already: int  # photos that were taught before
     n_corrected: int  # photos that were taught before as another class
-    doubtful: list[str]  # sentences about what is probably a mistake, and is taught only by force
+    doubtful: list[str]  # sentences about what is probably a mistake, and is taught only with --force
     unlabelled: UnlabelledPhotos  # to learn from, if that was asked for
 
     @property
@@ -152,14 +152,14 @@ def _open(
     saved.check_agreement(current.info["image_size"], given)
     pending = frozenset(state["taught"]["pending_ids"].tolist())
     while len(state["taught"]["pending_ids"]):
-        if version.parent is None:  # the very first lesson is unfinished: it goes on from nothing
+        if version.parent is None:  # the first lesson is unfinished: it starts from a new model
             return Model(saved, context=context), pending
         state, version = store.load(version.parent)
     return Model.from_state(state, context), pending
 
 
 def _mostly_moved(photos: Photos, taught: dict[int, str], counts: dict[str, int]) -> list[str]:
-    """A sentence for each class that corrections take most photos from: no exemplar can show what that does."""
+    """A sentence for each class that corrections take most photos from: held-out photos cannot show the effect."""
     before, moved = Counter(taught.values()), Counter(taught[id_] for id_ in photos.ids[photos.corrected].tolist())
     return [
         f"{n} of the {before[name]} photos that {name} was learned from lie in other classes now."

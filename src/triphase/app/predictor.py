@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
     from triphase.data.images import Images
 
-PARTS = ("inference",)  # how the names of the parts begin that a predictor reads
-PIXELS = 1 << 19  # that pass the network together, at most
+PARTS = ("inference",)  # prefixes of the parts that a predictor reads
+PIXELS = 1 << 19  # in one pass through the network, at most
 Numbers = NDArray[Any]
 Block = Callable[[Numbers], Numbers]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says about one image."""
+    """The answer to one image."""
 
     label: str  # the class, or "unknown"
     probability: float  # of the class that fits best, even if the answer is "unknown"
     best: str  # that class
     known: bool
-    doubt: float = 0.0  # by which a person reviews answers: from 0, sure, to 2, like nothing that was taught
+    doubt: float = 0.0  # for sorting answers to review: 0 is sure, 2 resembles nothing taught
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Member:
 class Predictor:
     """A network ready for inference, solved weights, calibration and class names.
 
-    What is given as tensors is answered in tensors, and arrays in arrays.
+    Tensors give tensors, and arrays give arrays.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Predictor:
         return self.latent_scores(self.latents(pixels))
 
     def latents(self, pixels: Array) -> Array:
-        """What the frozen half of the network makes of uint8 pixels (n, 3, size, size)."""
+        """The output of llf for uint8 pixels (n, 3, size, size)."""
         return _like(pixels, self._llf(_array(pixels).astype(np.float32)))
 
     def latent_scores(self, z: Array) -> tuple[Array, Array]:
@@ -144,11 +144,11 @@ class Predictor:
         return _like(z, logits), _like(z, ood_scores(logits, distances))
 
     def features(self, pixels: Array) -> Array:
-        """(n, D) of uint8 pixels (n, 3, size, size): by these, photos are compared (`TaughtIndex.nearest`)."""
+        """(n, D) of uint8 pixels (n, 3, size, size), to compare photos with (`TaughtIndex.nearest`)."""
         return _like(pixels, self._members[-1].features(_array(self.latents(pixels))))
 
     def predict(self, images: Images) -> tuple[Tensor, Tensor]:
-        """The same of images that are read as they are needed; never many at a time, so memory stays bounded."""
+        """As `__call__`, for images that are read in batches, so memory stays bounded."""
         import torch
 
         rows = torch.arange(len(images)).split(self.chunk)
@@ -159,14 +159,14 @@ class Predictor:
         return torch.cat(probabilities), torch.cat(known)
 
     def answers(self, pixels: Array) -> list[Answer]:
-        """What the model says about each of a few images."""
+        """The answer to each image of one batch."""
         probabilities, known = self(_array(pixels))
         columns = probabilities.argmax(1), probabilities.max(1), known, doubts(probabilities, known)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [Answer(self.names[i] if ok else UNKNOWN, p, self.names[i], ok, doubt) for i, p, ok, doubt in rows]
 
     def answer_files(self, files: Sequence[Path]) -> list[Answer | str]:
-        """For each file what the model says about it, or a sentence why it cannot be read."""
+        """The answer to each file, or a sentence why it cannot be read."""
         answers: list[Answer | str] = []
         for decoded in self._decoded(files):
             pixels = [picture for picture in decoded if not isinstance(picture, str)]
@@ -233,7 +233,7 @@ class _Blocks:
 
 
 def cores() -> int:
-    """How many threads compute together where nobody says otherwise: as many as torch would take."""
+    """The default number of threads: as many as torch would use."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked):
         return int(asked)
@@ -241,7 +241,7 @@ def cores() -> int:
 
 
 def _placed(device: str | torch.device, graphs: bool) -> tuple[str | torch.device, str]:
-    """The device that computes, and what ONNX Runtime computes with there."""
+    """The device, and the provider of ONNX Runtime for it."""
     if str(device) == "cpu" or (graphs and str(device) == "auto" and not offers_cuda()):
         return "cpu", CPU
     from triphase.device import choose
@@ -258,7 +258,7 @@ def _placed(device: str | torch.device, graphs: bool) -> tuple[str | torch.devic
 
 
 def _as_arrays(value: Any) -> Any:
-    """A part of a state with arrays in the place of tensors, in the same memory."""
+    """A part of a state with arrays instead of tensors, in the same memory."""
     if isinstance(value, Mapping):
         return {key: _as_arrays(item) for key, item in value.items()}
     if isinstance(value, list):

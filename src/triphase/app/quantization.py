@@ -1,4 +1,4 @@
-"""An exported model in 8-bit integers, and what that costs."""
+"""Quantize an exported model to 8-bit integers, and measure the loss."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPERATORS = ["Conv", "Clip", "Relu", "Add", "Pad", "MaxPool", "GlobalAveragePool
 
 @dataclass(frozen=True)
 class QuantizationLoss:
-    """An 8-bit graph beside the graph that it was made of."""
+    """An 8-bit graph compared with the float32 graph that it was made from."""
 
     calibrated: int  # photos from which ranges were taken
     measured: int  # photos on which all this was measured
@@ -79,7 +79,7 @@ def _quantized(graph: ModelProto, pixels: Tensor) -> ModelProto:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Reader(_Reader, quantization.CalibrationDataReader):  # type: ignore[misc]
-        """The runtime asks for one of its own kind."""
+        """With the base class that the runtime requires."""
 
     with TemporaryDirectory() as scratch:
         whole, prepared, small = (Path(scratch) / f"{name}.onnx" for name in ("whole", "prepared", "small"))
@@ -96,7 +96,7 @@ def _quantized(graph: ModelProto, pixels: Tensor) -> ModelProto:
             per_channel=True,
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QInt8,
-            extra_options={"CalibMovingAverage": True},  # of batches, so that one odd photo widens no range
+            extra_options={"CalibMovingAverage": True},  # of batches, so that one outlier does not widen a range
         )
         result = onnx.load(small)
     _drop_unused_operator_sets_(result)

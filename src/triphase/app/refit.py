@@ -1,8 +1,7 @@
 """The model that answers: its class statistics include the held-out photos.
 
-Held-out photos measure a model that has never seen them. Once it is measured and judged, there is no reason to
-answer without them: the model that is published counts them in its class statistics, too, and can only know more
-than what was measured. csf never learns from them.
+Held-out photos evaluate a model that has never seen them. After that, the published model counts them in its class
+statistics, too. csf never learns from them.
 """
 
 from __future__ import annotations

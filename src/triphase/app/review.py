@@ -50,7 +50,7 @@ class Review:
         return suspects(self.index, self.left_out(), known)
 
     def confirm(self, confirmed: ConfirmedLabels, ids: list[int]) -> None:
-        """Remember that these photos show the class that they were taught as; ids never taught are passed over."""
+        """Remember that these photos show the class that they were taught as; ids never taught are ignored."""
         labels = {id_: self.taught[id_] for id_ in ids if id_ in self.taught}
         confirmed.add({id_: self.identities[self.names[label]] for id_, label in labels.items()})
 

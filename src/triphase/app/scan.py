@@ -48,7 +48,7 @@ class Photos:
     known_already: dict[str, int]  # photos left out because they have been taught before, per class
     repeats: int  # further copies within a class
     skipped: list[str]  # a sentence for each photo that cannot be read (only with skip_bad)
-    remarks: list[str]  # sentences about what is odd, but no mistake
+    remarks: list[str]  # sentences about unusual findings that are no errors
     nested: str  # a sentence if the folder is probably one level too high, else nothing
     pixels: Tensor | None  # uint8 (n or more, 3, size, size)
     rows: Tensor  # (n,) of `pixels`
@@ -160,7 +160,7 @@ def scan_unlabelled(
 
 
 def find_taught(
-    places: Sequence[Path],
+    paths: Sequence[Path],
     taught: Collection[int],
     *,
     skip_bad: bool = False,
@@ -168,11 +168,10 @@ def find_taught(
 ) -> tuple[list[Path], Tensor]:
     """The taught photos among files and folders, at any depth: each content once, and their ids."""
     listed: list[_File] = []
-    for place in places:
-        if not place.is_dir():
-            check_file(place)
-        paths = files_below(place).images if place.is_dir() else [place]
-        listed += [_File("", path) for path in paths]
+    for path in paths:
+        if not path.is_dir():
+            check_file(path)
+        listed += [_File("", file) for file in (files_below(path).images if path.is_dir() else [path])]
     files = _hash_all(listed, watch)
     bad = [file.fault for file in files if file.fault]
     if bad and not skip_bad:

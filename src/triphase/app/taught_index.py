@@ -1,4 +1,4 @@
-"""The taught photos of one version by what they look like.
+"""The taught photos of one version, searchable by similarity.
 
 Photos are compared by the cosine between features of the closed form, each feature standardised over the stored
 photos; that also compares photos of classes that were never taught.
@@ -62,9 +62,9 @@ class TaughtIndex:
         return len(self.ids)
 
     def nearest(self, features: Tensor, k: int = 5, *, without: Sequence[int] = ()) -> list[list[Neighbour]]:
-        """For each photo, by its features (n, D), the k taught photos that look most like it, the likest first.
+        """For each photo, by its features (n, D), the k most similar taught photos, the most similar first.
 
-        `features` come from `Predictor.features`; ids in `without` are passed over, such as the photo's own.
+        `features` come from `Predictor.features`; ids in `without` are left out, such as the photo's own.
         """
         if len(self) == 0:
             return [[] for _ in features]
@@ -92,7 +92,7 @@ class TaughtIndex:
     def same_class_distance(self) -> float:
         """Halfway from the distance between photos of one class to that from the nearest other, mean over classes.
 
-        With a single class nothing can be compared, and photos count as alike at three quarters of UNLIKE.
+        With a single class nothing can be compared, and photos count as similar at three quarters of UNLIKE.
         """
         rows = torch.arange(len(self))[:: max(1, -(-len(self) // LIKENESS_PHOTOS))]
         member = F.one_hot(self.labels[rows], len(self.names)).float()  # (photos, classes)

@@ -1,4 +1,4 @@
-"""A lesson: scan -> hold out -> learn -> evaluate -> publish. Killed at any instant, the same call goes on.
+"""A lesson: scan -> hold out -> learn -> evaluate -> publish. If it is killed, the same call continues it.
 
 Progress is reported as events, {"event": ...}, which a terminal or a page can draw.
 """

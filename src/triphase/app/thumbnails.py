@@ -78,7 +78,7 @@ def add(path: Path, pictures: Mapping[int, bytes], max_bytes: int = MAX_BYTES) -
     """Keep thumbnails of taught photos, by id; call it after a lesson is published.
 
     Takes the model's lock. Photos that no version knows get none, and lose the one that they had. If there is no
-    room, photos that the version in use does not know go first, then of the class that has most its oldest.
+    room, photos that the version in use does not know are removed first, then the oldest of the largest class.
     """
     store = Store(path)
     with store.lock():
@@ -91,7 +91,7 @@ def add(path: Path, pictures: Mapping[int, bytes], max_bytes: int = MAX_BYTES) -
 
 
 def remove(store: Store, ids: Collection[int]) -> None:
-    """Remove thumbnails, with the lock held; a file that is damaged goes altogether."""
+    """Remove thumbnails, with the lock held; a damaged file is deleted."""
     kept, gone = _readable(store), set(ids)
     if gone & kept.keys() or (not kept and (store.path / THUMBNAILS).exists()):
         _write(store, {id_: picture for id_, picture in kept.items() if id_ not in gone})
@@ -159,7 +159,7 @@ def _read(file: Path) -> dict[int, memoryview]:
 
 
 def _write(store: Store, pictures: Mapping[int, memoryview]) -> None:
-    """Replace the file in one instant; without pictures there is none."""
+    """Replace the file atomically; without pictures there is none."""
     lock, file = store.directory.lock, store.path / THUMBNAILS
     if not pictures:
         lock.remove(file)

@@ -71,7 +71,7 @@ def _print(console: Console, dataset: Integrity) -> None:
 
 @contextmanager
 def _counting(*, quiet: bool) -> Iterator[Progress]:
-    """In a terminal, how many files were counted, once that takes long."""
+    """Show the number of counted files in a terminal, once it takes more than SHOW_AFTER seconds."""
     console = Console(stderr=True, quiet=quiet)
     status = console.status("Counting files")
     begin, n = time.monotonic(), 0

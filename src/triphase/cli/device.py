@@ -50,5 +50,5 @@ def device_of(processes: Processes, name: str | None) -> str | None:
 
 
 def device_name(name: str | None) -> str:
-    """The device of that name as a word of the command line."""
+    """The chosen device as a name for --device."""
     return str(open_device(name))

@@ -22,14 +22,14 @@ from triphase.printable import percent
 
 
 class ExportView:
-    """Shows what is being done."""
+    """Shows the stage of an export."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.console = progress_console(quiet)
         self._stage, self._detail = "Preparing", ""
 
     def watch(self, event: dict[str, Any]) -> None:
-        """Take an event; the terminal is redrawn at its own pace."""
+        """Record an event for the next redraw of the terminal."""
         decoding = event["event"] == "decode"
         stage = "Decoding photos" if decoding else event["name"]
         if stage != self._stage and not self.console.is_terminal:

@@ -27,7 +27,7 @@ class LessonView:
         self._stage, self._share, self._detail = "", 0.0, ""
 
     def watch(self, event: dict[str, Any]) -> None:
-        """Take an event; the terminal is redrawn at its own pace."""
+        """Record an event for the next redraw of the terminal."""
         kind = event["event"]
         if kind in SCANS:
             stage = UNLABELLED_SCANS[kind] if event.get("unlabelled") else SCANS[kind]

@@ -34,7 +34,7 @@ def predict(
       triphase predict my-model inbox/*.jpg --doubtful-first
       triphase predict my-model new.jpg --json
     """
-    # for one photo, waiting for a second core that is busy costs more than it brings
+    # one photo gains less from a second thread than it loses if that core is busy
     answers = _open(model, device, threads=1 if len(files) == 1 else None).answer_files(files)
     faults = [answer for answer in answers if isinstance(answer, str)]
     answered = [(file, answer) for file, answer in zip(files, answers, strict=True) if isinstance(answer, Answer)]

@@ -25,7 +25,7 @@ class RunView:
         self._since = time.monotonic()
 
     def watch(self, event: dict[str, Any]) -> None:
-        """Take an event; the terminal is redrawn at its own pace."""
+        """Record an event for the next redraw of the terminal."""
         kind = event["event"]
         if kind == "begin":
             self._begin, self._event = event, {}

@@ -24,7 +24,7 @@ class SweepView:
         self._printed: set[object] = set()
 
     def watch(self, progress: Progress) -> None:
-        """Take the progress; results, failures and warnings are printed once."""
+        """Record the progress for the next redraw; results, failures and warnings are printed once."""
         self._progress = progress
         lines: dict[object, str] = {
             **{job: f"{job.title}  AMCA {percent(result.amca)}" for job, result in progress.results.items()},

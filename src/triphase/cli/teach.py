@@ -137,7 +137,7 @@ def teach(
 
 
 def _memory(text: str) -> int | str:
-    """Samples as a number; bytes as they were written."""
+    """A number of samples as int; bytes as they were written."""
     number, in_bytes = parse_memory(text)
     return text if in_bytes else number
 

@@ -1,4 +1,4 @@
-"""How help and complaints about wrong usage are shown."""
+"""How help and usage errors are shown."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from triphase.printable import printable
 
 
 class PrintableUsage(TyperGroup):
-    """A group of commands whose complaints about arguments escape them, as all other messages do."""
+    """A group of commands whose usage errors escape arguments, as all other messages do."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))

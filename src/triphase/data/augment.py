@@ -97,7 +97,7 @@ def flip(x: Tensor, bits: Tensor) -> Tensor:
 def padded_crop(
     x: Tensor, generator: torch.Generator, pad: int = 4, *, n: int | None = None, shard: slice = EVERYTHING
 ) -> Tensor:
-    """Surround each image with `pad` zeros and cut its own size out again, at a random place."""
+    """Surround each image with `pad` zeros and cut its own size out again, at a random position."""
     if pad < 0:
         raise InvalidValue(f"pad must be at least 0 pixels, got {pad}.")
     height, width = x.shape[-2:]
@@ -143,7 +143,7 @@ def random_resized_crop(
     boxes = _boxes(len(x) if n is None else n, height, width, generator, scale, ratio)
     top, left, h, w = boxes[:, shard].to(x.device)
     fine = max(1, round(max(height, width) / size))  # samples per pixel and axis: shrinking must not alias
-    ys, xs = _places(top, h, height, fine * size), _places(left, w, width, fine * size)
+    ys, xs = _positions(top, h, height, fine * size), _positions(left, w, width, fine * size)
     grid = torch.stack(torch.broadcast_tensors(xs[:, None, :], ys[:, :, None]), dim=-1)  # (n, y, x, 2)
     sampled = F.grid_sample(x.float(), grid, mode="bilinear", align_corners=False)
     return F.avg_pool2d(sampled, fine).round_().clamp_(0, 255).to(torch.uint8)
@@ -183,10 +183,10 @@ def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[i
     return (height - h) // 2, (width - w) // 2, h, w
 
 
-def _places(start: Tensor, length: Tensor, full: int, count: int) -> Tensor:
+def _positions(start: Tensor, length: Tensor, full: int, count: int) -> Tensor:
     """Where to sample a line of `full` pixels to scale a piece of it to `count`: (n, count), in [-1, 1].
 
-    Places stay between the centres of the piece's outermost pixels, as if it had been cut out first.
+    Positions stay between the centres of the piece's outermost pixels, as if it had been cut out first.
     """
     start, length = start[:, None], length[:, None]
     targets = torch.arange(count, device=start.device) + 0.5

@@ -264,7 +264,9 @@ class Batches:
         if engine_of(self.context, self.model.csf) != "torch":
             return self._latents.lookup_features(*wanted)
         replayed = self.n_mixed * self.recipe.n_mbr  # in an epoch
-        if samples.n_all_replayed and 2 * replayed < len(self._old_slots):  # features of the whole memory: a waste
+        if samples.n_all_replayed and 2 * replayed < len(
+            self._old_slots
+        ):  # few of the memory's features would be used
             with torch.no_grad():
                 return self.model.features(self._latents.lookup(*wanted))
         return self._latents.lookup(*wanted, through_csf=True)

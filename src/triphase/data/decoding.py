@@ -1,4 +1,4 @@
-"""Image files of every kind as uint8 squares; what cannot be read gets a sentence."""
+"""Image files of every kind as uint8 squares; a file that cannot be read is a BadData with a remedy."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def decode_sizes(path: Path, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def decode_bytes(content: bytes, name: str, sizes: Sequence[int], *, max_pixels: int | None = None) -> list[Tensor]:
-    """The content of a file in the same way; sentences call it `name`, and more than `max_pixels` are refused."""
+    """The content of a file in the same way; errors call it `name`, and more than `max_pixels` are refused."""
     if not content:
         raise _empty(name)
     return tensors(_decode(BytesIO(content), Path(name), sizes, max_pixels))
@@ -83,7 +83,7 @@ def _decode(
                 _check_pixels(*image.size, max_pixels)
             progressive, full = bool(image.info.get("progressive")), image.size
             if not _decodes_whole(*full, sizes):
-                # only JPEG knows how; a progressive one is held in full all the same
+                # only JPEG supports this; a progressive one is decoded in full anyway
                 image.draft("RGB", (side, side))
             n_pixels = _check_pixels(*(full if progressive else image.size))
             with _memory_for(n_pixels):
@@ -200,7 +200,7 @@ def _unreadable(path: Path, source: Path | BytesIO, error: Exception) -> BadData
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the file's name, which the sentence has already."""
+    """What went wrong, without the file's name, which the message has already."""
     if isinstance(error, UnidentifiedImageError):
         return "its content is no image format that is known here"
     if isinstance(error, OSError) and error.strerror:

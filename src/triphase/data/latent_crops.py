@@ -1,4 +1,4 @@
-"""Crops of feature maps: what another frame would change, for stored latents whose pixels are gone."""
+"""Crops of feature maps: augmentation for stored latents, whose pixels are not stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from triphase.models import DepthFeatures
 from triphase.models.summaries import SplitLatent
 
 MIN_HEIGHT, MIN_WIDTH = 0.64, 0.57  # of the map, of random crops
-MAX_DIFFERENCE = 2  # between height and width, in places
+MAX_DIFFERENCE = 2  # between height and width, in pixels of the map
 MARGIN = 1 / 7  # of the map, that the crop of its middle leaves out on each side
 
 
@@ -26,7 +26,7 @@ def crop_latents(csf: nn.Module, z: Tensor, crop: Callable[[Tensor], Tensor]) ->
 
 
 def random_crops(maps: Tensor, random: Generator, n: int | None = None, shard: slice = slice(None)) -> Tensor:
-    """(n, channels, height, width): of each map a random window of whole places, scaled to the size of the map.
+    """(n, channels, height, width): of each map a random window of whole pixels, scaled to the size of the map.
 
     Where several processes share a minibatch of n maps, these are those of one shard of it.
 

@@ -149,7 +149,7 @@ class Memory:
         return {"columns": dict(self.columns), "floor": floor, "capacity": self.capacity, "seed": self.seed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a saved memory of the same capacity and seed; the cache starts empty."""
+        """Load a saved memory of the same capacity and seed; the cache starts empty."""
         for name, here in (("capacity", self.capacity), ("seed", self.seed)):
             if state[name] != here:
                 raise Mismatch(

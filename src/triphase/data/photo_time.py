@@ -13,7 +13,7 @@ FORMAT = "%Y:%m:%d %H:%M:%S"
 
 
 def taken_at(path: Path) -> float:
-    """Seconds by the camera's clock, only to be compared with each other; NaN where the photo does not say."""
+    """Seconds by the camera's clock, for comparison only; NaN if the photo has no time."""
     try:
         with JpegImageFile(path) as image:
             taken = image.getexif().get_ifd(EXIF).get(TAKEN_AT, "")

@@ -12,7 +12,7 @@ from triphase.errors import InvalidValue
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one experience is trained on, whoever learns: the paper insists on equal conditions (Sec. V-C).
+    """How one experience is trained on, the same for every learner (equal conditions, Sec. V-C).
 
     >>> Recipe(epochs=4, lr=0.1).csf_lr_or_lr
     0.1
@@ -30,7 +30,7 @@ class Recipe:
     weight_decay: float = 0.0  # of csf and llf; the head never decays, or masked rows would shrink
     augment: str = "none"
     lr_schedule: Literal["constant", "patience"] = "constant"
-    trainable: Literal["csf", "all"] = "csf"  # what rivals train: all includes llf, always
+    trainable: Literal["csf", "all"] = "csf"  # what learners other than TPC train: all includes llf
     latents: Literal["float32", "float16", "off"] = "float32"  # how those of a frozen llf are kept
     views: int = 0  # random crops: so many views of each image, drawn once and kept; 0 draws anew each time
 

@@ -106,7 +106,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
     """How to turn a loaded image upright; damaged EXIF is ignored."""
     try:
         return TURNS.get(image.getexif().get(ORIENTATION, 1))
-    except Exception:  # the parser raises almost anything, and the picture is good all the same
+    except Exception:  # the parser raises almost anything, and the pixels are not affected
         return None
 
 

@@ -35,7 +35,7 @@ class Experience:
 
     index: int  # from 1
     images: Images
-    held_out: Tensor | None = None  # (n_i,) bool: images to measure with, never trained on
+    held_out: Tensor | None = None  # (n_i,) bool: images for evaluation, never trained on
     columns: dict[str, Tensor] = field(default_factory=dict)  # what else the memory keeps of each image
     unlabelled: Images = NO_IMAGES
     classes: tuple[int, ...] = field(init=False)  # E_i^y: those with training images
@@ -259,8 +259,8 @@ def _classes_with_repetition(
 ) -> list[list[int]]:
     """The classes of each experience: new ones enter one after the other and return at any time after that.
 
-    Each class has about as many places in a queue, at least two. An experience takes the next classes, each once.
-    Places left at the end are dropped: late experiences may have fewer classes, and a class may come only once.
+    Classes have about equally many slots in a queue, at least two. An experience takes the next classes, each once.
+    Slots left at the end are dropped: late experiences may have fewer classes, and a class may come only once.
     """
     n_classes, places = len(order), first + per_experience * (n - 1)
     sizes = (first, per_experience)

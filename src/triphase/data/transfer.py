@@ -30,5 +30,5 @@ class Upload:
             there = self.pinned(tensor).to(self.device, non_blocking=True)
         computing = torch.cuda.current_stream(self.device)
         computing.wait_stream(self._stream)
-        there.record_stream(computing)  # its memory is not given away while it is read
+        there.record_stream(computing)  # its memory is not reused while it is read
         return there

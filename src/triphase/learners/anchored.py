@@ -128,7 +128,7 @@ class Anchored:
         self.quick_experience = 0
 
     def consolidate(self, recipe: Recipe, tick: Tick = ignore) -> None:
-        """Train csf anew on the samples in memory, from the network that the closed form reads."""
+        """Train csf again on the samples in memory, from the network that the closed form reads."""
         train_on_memory(self.tpc, self.depths.csf, recipe, tick)
         self.solve_adapted()
 
@@ -178,7 +178,7 @@ class Anchored:
         self.tpc.check_recipe(recipe)
 
     def diagnostics(self) -> dict[str, float]:
-        """TPC's."""
+        """The diagnostics of TPC."""
         return self.tpc.diagnostics()
 
     def logits(self, z: Tensor) -> Tensor:
@@ -227,7 +227,7 @@ class Anchored:
         self.solved_with_held_out = _drop_rows(self.solved_with_held_out, label)
 
     def rescale(self, z: Tensor) -> None:
-        """Solve and measure anew what depends on samples in memory, some of which are gone."""
+        """Fit the discriminant and the scales of the scores again, after samples were removed."""
         if self.tpc.known:
             self.solve_adapted()
             self.fit_score_stds(z)

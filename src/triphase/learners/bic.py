@@ -180,8 +180,8 @@ class BiC:
     def _stage_2(self, batches: Batches, recipe: Recipe, seen: set[int], new: set[int]) -> tuple[Tensor, Tensor]:
         """Fit alpha and beta of the new classes by cross-entropy on validation samples of all classes seen.
 
-        The network does not move, so its logits are computed once and what is left has two parameters: a matter for
-        the host. Returns the pair and the last loss.
+        The network does not move, so its logits are computed once, and fitting the two parameters runs on the CPU.
+        Returns the pair and the last loss.
         """
         slots = self.memory.slots(HELD_OUT)
         if len(slots) == 0:

@@ -1,4 +1,4 @@
-"""Train csf on the whole replay memory, as joint training would on all images: Phase III when nobody waits."""
+"""Train csf on the whole replay memory, as joint training would on all images."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Step:
     steps: int
     loss: Tensor  # a scalar; reading it waits for the device, so read it only to show it
     lr: float
-    logits: Tensor | None = None  # (n_mb, n_classes) of the minibatch before the step, where a learner tells them
+    logits: Tensor | None = None  # (n_mb, n_classes) of the minibatch before the step, if the learner gives them
     y: Tensor | None = None  # (n_mb,)
 
 
@@ -123,7 +123,7 @@ class Teachable(Learner, Protocol):
     def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
         """A copy of everything that answers need, over the classes seen so far.
 
-        `also` are features (n, D) and classes of held-out images that a closed form counts in for once.
+        `also` are features (n, D) and classes of held-out images that a closed form counts in this copy only.
         """
 
     def drop_class(self, label: int) -> None:

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent with momentum: torch's arithmetic without torch's optimiser class.
+"""Stochastic gradient descent with momentum: the arithmetic of torch.optim.SGD without importing it.
 
 Building a `torch.optim.SGD` loads torch's compiler, which takes a second: as long as a short lesson trains.
 """

@@ -119,7 +119,7 @@ class SLDA:
     def count_crops(self, z: Tensor, f: Tensor, weight: float = 1.0) -> None:
         """Count what a crop changes in the features f of packed latents z, as variance within classes.
 
-        Photos of a class are few, and another frame of the same thing is no other class. A negative weight takes
+        Photos of a class are few, and another crop of an object does not change its class. A negative weight takes
         it out again; without `crops` nothing is counted.
         """
         for rows in torch.arange(len(z)).split(CROPPED_AT_ONCE) if self.crops and len(z) else ():
@@ -180,7 +180,7 @@ class SLDA:
         return torch.stack([relative_mahalanobis(white, means), mahalanobis(white, means)], 1)
 
     def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
-        """The solved discriminant as it answers, in single precision; `also` is counted in for once."""
+        """The solved discriminant as it answers, in single precision; `also` is counted in the result only."""
         if also is not None:
             return including(self, *also).inference()
         factor, W, b = self.solution

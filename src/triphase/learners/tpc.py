@@ -220,7 +220,7 @@ class TPC:
         """Nothing to do: the scores have no scale that was fitted."""
 
     def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
-        """csf and head as they answer; `also` changes nothing, for nothing is counted."""
+        """csf and head as they answer; `also` changes nothing, because TPC has no class statistics."""
         rows = self.model.head.weight.detach()[: max(self.known) + 1].clone()
         return Ensemble([Member(copy.deepcopy(self.model.csf), rows)])
 
@@ -286,7 +286,7 @@ class TPC:
         return self.w_bc * (n_rows * self.model.n_features * self.s**2 if self.w_bc_scale == "n" else 1.0)
 
     def _warn(self, recipe: Recipe, seen: frozenset[int]) -> None:
-        """Announce what will probably disappoint."""
+        """Warn of settings that will probably give poor results."""
         n_rows = len(seen) if self.bc_scope == "seen" else max(self.model.n_classes, max(seen) + 1)
         bound = stable_lr(n_rows, self.model.n_features, self.s, self._w_bc(n_rows), recipe.momentum)
         if self.bc in ("loss", "loss_only") and recipe.lr >= bound:

@@ -283,7 +283,7 @@ def drop_label(known: set[int], label: int) -> set[int]:
 def learner_state(
     settings: dict[str, Any], model: SplitClassifier, memory: Memory | None, known: set[int], loop: TrainingLoop
 ) -> dict[str, Any]:
-    """What every gradient learner must keep; one entry per part that changes at its own pace."""
+    """What every gradient learner must keep; one entry per part that can change alone."""
     state = {"settings": settings, "known": sorted(known), "loop": loop.state_dict()}
     state |= {**blocks_state(model), "momentum": loop.momentum_state()}
     return state if memory is None else state | {"memory": memory.state_dict()}

@@ -8,7 +8,7 @@ from triphase.models.summaries import SplitLatent, Stage
 
 
 class DepthFeatures(nn.Module):
-    """What csf makes of a latent at every depth: its input and the output of each block, averaged, and f itself.
+    """The features of csf at every depth: its input and the output of each block, averaged, and f itself.
 
     Where the latent carries summaries of feature maps before the cut, these come first, and where csf begins with
     a stage, the output of the stage takes the place of its input. Each part has length 1, so
@@ -47,7 +47,7 @@ def pooled_map(csf: nn.Module, z: Tensor) -> Tensor:
 
 
 def _pooled(h: Tensor) -> Tensor:
-    """(n, channels): the mean over the places of a feature map, or over tokens (n, tokens, channels)."""
+    """(n, channels): the mean over the positions of a feature map, or over tokens (n, tokens, channels)."""
     if h.dim() == 3:
         return h.mean(1)
     return h.flatten(2).mean(2) if h.dim() > 2 else h

@@ -60,7 +60,7 @@ def efficientnet_lite0(
 ) -> SplitClassifier:
     """EfficientNet-Lite0 with D = 1280; llf is the stem and the first `cut` of 16 blocks.
 
-    What llf puts out, and so what a latent costs (the default is measured by `benchmarks/lite0_cut.py`: of
+    The output of llf, and so the size of a latent (the default is measured by `benchmarks/lite0_cut.py`: of
     the cuts tried at 96 px, earlier ones learned no better and later ones about 2.5 points worse):
 
     ======  ============  ==============

@@ -21,8 +21,8 @@ from triphase.errors import TriphaseWarning
 from triphase.models.folding import folded
 from triphase.onnx_session import CPU, CUDA, Graph, offers_cuda
 
-MIN_PARAMETERS = 100_000  # of a block that ONNX Runtime is worth starting for
-TOLERANCE = 1e-3  # largest difference to torch, relative to the standard deviation of what the block puts out
+MIN_PARAMETERS = 100_000  # of a block; smaller ones run in torch, where a session would not pay
+TOLERANCE = 1e-3  # largest difference to torch, relative to the standard deviation of the block's output
 N_PROBES = 4  # images by which a graph is compared with its block
 OPSET = 17
 MAX_KEPT = 8  # graphs, and sessions: each lesson makes one of its csf
@@ -48,7 +48,7 @@ class OnnxBlock(nn.Module):
         return self  # nothing in it ever changes
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the block puts out, for float x of any number of rows."""
+        """The output of the block for float x with any number of rows."""
         return torch.from_numpy(self._run(x.detach().cpu().numpy())).to(x.device)
 
 
@@ -65,7 +65,7 @@ def engine_of(context: Context, block: nn.Module) -> str:
 
 
 def provider_for(device: torch.device) -> str | None:
-    """What ONNX Runtime computes with on a device; None if it cannot."""
+    """The provider of ONNX Runtime for a device; None if it has none."""
     if device.type == "cpu":
         return CPU
     return CUDA if device.type == "cuda" and offers_cuda() else None
@@ -93,7 +93,7 @@ def remember_graphs(state: Mapping[str, Any], context: Context) -> None:
 
 
 def _keep(kept: dict[bytes, Kept], key: bytes, value: Kept) -> None:
-    """Add to what is kept; of more than MAX_KEPT the oldest goes."""
+    """Add to what is kept; beyond MAX_KEPT entries the oldest is dropped."""
     kept[key] = value
     while len(kept) > MAX_KEPT:
         del kept[next(iter(kept))]
@@ -156,7 +156,7 @@ def export_graph(
         torch.onnx.export(
             block.eval(),
             (x.float(),),
-            file,  # type: ignore[arg-type]  # the stub forgets that a buffer will do
+            file,  # type: ignore[arg-type]  # the stub does not list buffers
             dynamo=False,
             input_names=["x"],
             output_names=list(outputs),

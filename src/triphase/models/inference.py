@@ -98,7 +98,7 @@ class Ensemble(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device of its weights."""
         member = self.members[0]
         assert isinstance(member, Member)
         return member.weight.device
@@ -115,13 +115,13 @@ class Ensemble(nn.Module):
 
     @torch.inference_mode()
     def features(self, z: Tensor) -> Tensor:
-        """(n, D): what the last member reads of z, by which images can be compared."""
+        """(n, D): the features of the last member, to compare images with."""
         member = self.members[-1]
         assert isinstance(member, Member)
         return member.features(z)
 
     def reader_state(self) -> dict[str, Tensor]:
-        """What `features` depend on."""
+        """The state of the csf that computes `features`."""
         member = self.members[-1]
         assert isinstance(member, Member)
         return dict(member.csf.state_dict())

@@ -106,7 +106,7 @@ def assemble(
     model = SplitClassifier(llf, csf, linear_head(n_features, n_classes), image_size=image_size)
     convolutions = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
     for position, layer in enumerate(convolutions):
-        # Kaiming's fan_out; torch's own forgets that a group reaches only its share of the outputs
+        # Kaiming's fan_out; torch's own ignores groups, each of which reaches only its share of the outputs
         fan_out = layer.out_channels // layer.groups * math.prod(layer.kernel_size)
         draw = generator(seed, "weights", position)
         nn.init.normal_(layer.weight, std=math.sqrt(2 / fan_out), generator=draw)

@@ -1,4 +1,4 @@
-"""f = head . csf . llf (Eq. 6 of the paper), with blocks that can be frozen for good."""
+"""f = head . csf . llf (Eq. 6 of the paper), whose blocks can be frozen."""
 
 import warnings
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ class SplitClassifier(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters live."""
+        """The device of the parameters."""
         return self.head.weight.device
 
     def encode(self, x: Tensor, llf: nn.Module | None = None) -> Tensor:

@@ -56,7 +56,7 @@ class OnArrays:
 
     @torch.inference_mode()
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        """What the block computes of x."""
+        """The output of the block."""
         given = torch.from_numpy(x).to(self._device)
         given = given.contiguous(memory_format=torch.channels_last) if given.dim() == 4 else given
         out: NDArray[Any] = self._block(given).cpu().numpy()

@@ -16,7 +16,7 @@ TOLERANCE = 1e-4  # largest difference between a network and its two halves, rel
 
 @dataclass(frozen=True)
 class Part:
-    """A module that a network calls, and what it is given beside its input."""
+    """A module that a network calls, and its arguments beside the input."""
 
     name: str
     module: nn.Module
@@ -24,14 +24,14 @@ class Part:
 
 
 class Skip(nn.Module):
-    """In the place of a part that was taken out."""
+    """The identity, in place of a part that was removed."""
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return x
 
 
 class Features(nn.Module):
-    """What a network computes before its head, without the parts that were taken out."""
+    """What a network computes before its head, without the parts that were removed."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class PreLogits(nn.Module):
 
 
 class WithArguments(nn.Module):
-    """A part that is always given the same beside its input, such as an embedding of positions."""
+    """A part that is called with fixed further arguments, such as a position embedding."""
 
     def __init__(self, part: Part) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def _replace_(network: nn.Module, name: str, module: nn.Module) -> None:
 
 @torch.no_grad()
 def compute_the_same(llf: nn.Module, csf: nn.Module, x: Tensor, expected: Tensor) -> bool:
-    """Whether the halves put out what the network did, of the same images."""
+    """Whether the halves give the output of the network, for the same images."""
     try:
         difference = (csf(llf(x)) - expected).abs().max()
     except (RuntimeError, TypeError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""The files of a model directory, each written in one instant, and verified when it is read.
+"""The files of a model directory, each written atomically, and verified when it is read.
 
 CURRENT                       the version in use, the highest number ever given, the event that led here
 versions/000007.json          a version: its parent, what is known about it, the SHA-256 of its parts
@@ -146,7 +146,7 @@ class Directory:
     # Writing, with the lock held
 
     def write_current(self, current: Current) -> None:
-        """Replace CURRENT in one instant."""
+        """Replace CURRENT atomically."""
         self._write(self.path / "CURRENT", current)
 
     def write_version(self, version: Version) -> None:

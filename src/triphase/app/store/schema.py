@@ -212,7 +212,7 @@ class Part(Document):
 
 
 class Version(Document):
-    """A published model: its parent, what is known about it, who its classes are, and what it consists of."""
+    """A published model: its parent, what is known about it, the identities of its classes, and its parts."""
 
     number: VersionNumber
     parent: VersionNumber | None

@@ -1,7 +1,7 @@
 """The versions of a model: they never change, one is in use, and one writer works at a time.
 
-A version is written from below (parts, then the version, then CURRENT) and removed from above, each file in one
-instant, so what CURRENT names is complete at any moment and readers never wait.
+A version is written from below (parts, then the version, then CURRENT) and removed from above, each file
+atomically, so what CURRENT names is complete at any moment and readers never wait.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Store:
         return version
 
     def undo_hint(self) -> str:
-        """Advice for somebody who does not want the version in use."""
+        """How to get rid of the version in use, for an error message."""
         if self.version().parent is None:
             return f"start again: delete {self.path}"
         return f"take it back with: triphase undo {self.path}"

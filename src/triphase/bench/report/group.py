@@ -53,7 +53,7 @@ class Group:
 
     @property
     def is_joint(self) -> bool:
-        """Joint training: one evaluation, and no rival."""
+        """Whether this is joint training, which has one evaluation and is only an upper bound."""
         return is_joint(self.learner)
 
     def values(self, measure: str) -> list[float]:

@@ -116,12 +116,12 @@ def metric_table(grouped: GroupedRuns, metric: Metric) -> Table:
         key: [record_of(grouped, metric, *key, benchmark) for benchmark in benchmarks]
         for key in sorted(keys, key=lambda key: (rank(key[0]), key[1]))
     }
-    rivals = [key for key in table if not is_joint(key[0])]  # it saw everything at once and does not compete
-    best = [best_of(metric, [table[key][i]["mean"] for key in rivals]) for i in range(len(benchmarks))]
-    overall = _overall_cells(metric, table, rivals, benchmarks) if metric.ratios else {}
+    compared = [key for key in table if not is_joint(key[0])]  # joint training is only an upper bound
+    best = [best_of(metric, [table[key][i]["mean"] for key in compared]) for i in range(len(benchmarks))]
+    overall = _overall_cells(metric, table, compared, benchmarks) if metric.ratios else {}
     rows = []
     for key, row in table.items():
-        cells = [cell_of(metric, r, key in rivals and r["mean"] == b) for r, b in zip(row, best, strict=True)]
+        cells = [cell_of(metric, r, key in compared and r["mean"] == b) for r, b in zip(row, best, strict=True)]
         cells += [overall[key]] if metric.ratios else []
         rows.append([TableCell(group_title(*key)), *cells])
     header = [metric.title, *map(benchmark_title, benchmarks), *(["Overall"] if metric.ratios else [])]
@@ -191,11 +191,11 @@ def _printed(metric: Metric, value: float) -> str:
 
 
 def _overall_cells(
-    metric: Metric, table: Records, rivals: Sequence[Key], benchmarks: Sequence[str]
+    metric: Metric, table: Records, compared: Sequence[Key], benchmarks: Sequence[str]
 ) -> dict[Key, TableCell]:
     """The mean of the ratios, over the benchmarks that were run; the paper's is over its own four."""
     ratios = {key: [r["ratio_to_tpc"] for r in row if r["ratio_to_tpc"] is not None] for key, row in table.items()}
-    complete = [key for key in rivals if len(ratios[key]) == len(ratios["tpc", ""])]
+    complete = [key for key in compared if len(ratios[key]) == len(ratios["tpc", ""])]
     best = best_of(metric, [_mean(ratios[key]) for key in complete])
     cells = {}
     for key, row in table.items():

@@ -97,7 +97,7 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Cont
 
 
 def _engine(context: Context, model: SplitClassifier) -> str:
-    """What runs frozen parts; said where it is not what was asked for."""
+    """The engine of the frozen parts; warns if it is not the one that was asked for."""
     engine = engine_of(context, model.llf)
     if engine == "torch":
         sentence = f"ONNX Runtime offers nothing for {model.device.type} here: PyTorch runs the frozen parts."

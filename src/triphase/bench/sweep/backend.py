@@ -16,8 +16,8 @@ LATENTS = "latents"  # the folder of latents that the runs of a sweep share
 class Ended(NamedTuple):
     """How a job ended.
 
-    finished: its report is in its directory. refused: it would be refused again. crashed: it may be its own fault.
-    lost: where it ran is gone. stop: nothing else would do better before somebody mends the reason.
+    finished: its report is in its directory. refused: it would be refused again. crashed: its process died.
+    lost: the machine it ran on is gone. stop: every other job would fail, too, until the cause is fixed.
     """
 
     how: Literal["finished", "refused", "crashed", "lost", "stop"]

@@ -33,7 +33,7 @@ def grid(
     """The settings of a learner that are tried; one, and empty, where there is nothing to search.
 
     paper: learning rates times the learner's own hyper-parameters; lr: learning rates alone; all: the paper's and
-    the options on which the rivals' papers and code disagree. `lrs` replaces the benchmark's rates.
+    the options on which the learners' papers and code disagree. `lrs` replaces the benchmark's rates.
 
     >>> [len(grid(find("core50-41"), name, "paper")) for name in ("tpc", "ar1", "bic", "derpp")]
     [5, 5, 15, 30]

@@ -14,8 +14,8 @@ from triphase.bench.sweep.jobs import Job, Result, Schedule, read_result
 from triphase.directory_lock import locked
 from triphase.errors import Interrupted, TriphaseError
 
-POLL = 0.2  # seconds between two looks at the jobs
-TRIES = {"crashed": 2, "lost": 10}  # a job is hardly at fault if the computer it runs on goes away
+POLL = 0.2  # seconds between two polls of the jobs
+TRIES = {"crashed": 2, "lost": 10}  # a lost computer is rarely the fault of the job
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Copies of run directories in the storage: saved while a run goes on, restored where it goes on next.
 
-Every attempt at a run saves into a folder of its own, so an attempt that was given up but still runs somewhere can
-spoil nothing. Files are named by their checksum; an index names those that belong together and is written last.
+Every attempt at a run saves into a folder of its own, so an attempt that was given up but still runs somewhere
+overwrites nothing. Files are named by their checksum; an index names those that belong together and is written
+last.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CHECKPOINT = "state"  # the folder of a run's checkpoint
 WITH_CHECKPOINT = ("settings.json", "events.jsonl")
 WHEN_FINISHED = ("settings.json", "events.jsonl", "weights.safetensors", "profile.json", "report.json")
 RUN_FILE = re.compile(rf"({CHECKPOINT}/)?\w[\w.-]*")
-LOOKS = 20  # at a directory whose checkpoint is replaced while it is read
+LOOKS = 20  # attempts to read a directory whose checkpoint is being replaced
 Stamp = tuple[str, int, int]  # name, size and time of change of a file
 
 

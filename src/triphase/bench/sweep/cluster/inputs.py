@@ -29,7 +29,7 @@ PARTS: dict[str, Sequence[str]] = {  # what a dataset has in the data folder; of
     "core50": (core50.IMAGES_FOLDER, *CORE50_LISTS, "batches_filelists", core50.LISTS_ARCHIVE),
     "imagenet": ("train", "val"),
 }
-LOOK = 1.0  # seconds between two looks whether another process is done
+LOOK = 1.0  # seconds between two checks whether another process is done
 
 
 @dataclass(frozen=True)

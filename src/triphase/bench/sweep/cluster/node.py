@@ -24,7 +24,7 @@ from triphase.bench.sweep.jobs import share_done
 from triphase.errors import BadData, CorruptState, InvalidValue, TriphaseError, Unreachable
 
 CHILD = (sys.executable, "-m", "triphase.bench.sweep.cluster.child")
-MARK = "sweep.json"  # by which a node knows that it sees the storage of the sweep
+MARK = "sweep.json"  # a file by which a node checks that it sees the storage of the sweep
 PATIENCE = 60.0  # seconds for a storage to come back at the end of a run
 PAUSE = 1.0  # between two tries
 

@@ -27,7 +27,7 @@ from triphase.bench.sweep.jobs import Job
 from triphase.directory_lock import locked
 from triphase.errors import InvalidValue, TriphaseWarning, Unreachable
 
-LOOK = 5.0  # seconds between two looks at the cluster and at the copies in the storage
+LOOK = 5.0  # seconds between two polls of the cluster and of the copies in the storage
 ANSWER_WITHIN = 5.0  # seconds for the cluster to accept a connection
 LEAVE_WITHIN = 30.0  # seconds for runs that are stopped to save themselves
 
@@ -149,7 +149,7 @@ class RayTasks:
             if not _answers(self._place):  # in less than a minute Ray would end this process because of it
                 raise self._gone()
             self.slots = max(1, self._room())
-            with suppress(Unreachable):  # progress is a courtesy
+            with suppress(Unreachable):  # progress is optional
                 indices = {job: read_index(self._storage, self._stored(job), a) for job, a in self._tasks.values()}
                 self._running = {job: index["share"] for job, index in indices.items() if index is not None}
             self._looked = time.monotonic()
@@ -240,13 +240,13 @@ class RayTasks:
 
 
 def _arguments(job: Job) -> list[str]:
-    """The arguments of `triphase` without folders, which are others on each node."""
+    """The arguments of `triphase` without folders, which differ from node to node."""
     options = replace(job.options, first_from=None, weights=None)
     return ["bench", "run", job.benchmark, *options.arguments()]
 
 
 def _sweep_id(out: Path) -> str:
-    """By which the sweep of a folder is known in the storage."""
+    """The name of a folder's sweep in the storage."""
     path = out / "cluster.json"
     if not path.exists():
         files.write_json(path, {"sweep": uuid4().hex})

@@ -98,7 +98,7 @@ class Storage:
 
 
 def as_url(storage: str) -> str:
-    """A storage as other computers must be told of it: paths from the root.
+    """A storage in a form that other computers can use: paths are absolute.
 
     >>> as_url("s3://bucket/runs"), Path(as_url("runs")).is_absolute()
     ('s3://bucket/runs', True)
