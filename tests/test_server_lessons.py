@@ -71,7 +71,19 @@ def test_the_plan_of_a_lesson_says_what_is_new(world: World) -> None:
         plan = served.post("/lessons/plan", {"draft": "next"})
         assert plan["learn"] == {"red": 5, "yellow": 10}
         assert plan["new_classes"] == ["yellow"] and plan["known_already"] == 30
-        assert served.get("/lessons")["lessons"] == []
+        assert served.get("/lessons")["lessons"] == [] and plan["doubtful"] == []
+
+
+def test_a_plan_that_is_forced_says_what_is_doubtful(world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        served.upload("/drafts/next/photos", sorted((world.one / "red").iterdir()), label="blue")
+        served.upload("/drafts/next/photos", sorted((world.one / "green").iterdir())[:3], label="red")
+        refused = served.client.post(f"{served.model}/lessons/plan", json={"draft": "next"})
+        assert refused.status_code == 422 and "--force" in refused.json()["detail"]
+        plan = served.post("/lessons/plan", {"draft": "next", "force": True})
+        [sentence] = plan["doubtful"]
+        assert sentence.startswith("10 of the 10 photos that red was learned from") and "--force" not in sentence
+        assert plan["notes"] == [] and plan["corrected"] == 13
 
 
 # --- stopping, refusing, failing ------------------------------------------------------------------------------

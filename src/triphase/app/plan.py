@@ -80,7 +80,8 @@ class Plan:
             "repeats": self.photos.repeats,
             "skipped": self.photos.skipped,
             "unlabelled": len(self.unlabelled.images),
-            "notes": [*self.photos.remarks, *self.doubtful],
+            "notes": self.photos.remarks,
+            "doubtful": self.doubtful,
         }
 
 

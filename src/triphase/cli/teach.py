@@ -156,7 +156,7 @@ def _print_plan(found: Plan) -> None:
     if n := len(found.unlabelled.images):
         say(f"{count(n, 'photo')} without a class would be considered, and learned if their class is clear.")
     print_skipped(found.photos.skipped)
-    for note in found.photos.remarks:
+    for note in (*found.photos.remarks, *found.doubtful):
         say(note)
 
 

@@ -83,7 +83,7 @@ class Lessons(BaseModel):
 
 
 class Plan(BaseModel):
-    """What a lesson would learn."""
+    """What a lesson would learn; with `force` it is also said what would be refused as doubtful without it."""
 
     learn: dict[str, int]
     new_classes: list[str]
@@ -92,3 +92,4 @@ class Plan(BaseModel):
     repeats: int
     skipped: list[str]
     notes: list[str]
+    doubtful: list[str]

@@ -4,7 +4,8 @@ import { dialog, h, list, plural } from "./dom.js";
 
 // Resolves with the options to begin with, or null.
 export async function confirmPlan(session) {
-  const { plan, doubt } = await ask(session.api);
+  const plan = await session.api.plan({ force: true }); // with its doubts, which would be refused otherwise
+  const doubt = plan.doubtful.join(" ");
   const quick = (session.model.learner ?? "anchored") === "anchored";
   const total = Object.values(plan.learn).reduce((sum, n) => sum + n, 0);
   if (!total) {
@@ -16,17 +17,6 @@ export async function confirmPlan(session) {
     { value: "begin", text: doubt ? "Teach it all the same" : "Start the lesson", kind: "primary", focus: true },
   ]);
   return answer ? { quick, force: Boolean(doubt) } : null;
-}
-
-// A plan that is refused as doubtful is asked for again with force, so that the page can show it with its doubts.
-async function ask(api) {
-  try {
-    return { plan: await api.plan({}), doubt: null };
-  } catch (error) {
-    if (error.status !== 422) throw error;
-    const plan = await api.plan({ force: true }).catch(() => { throw error; });
-    return { plan, doubt: error.message.replace(/ If that is meant.*$/, "") };
-  }
 }
 
 function summary(plan, total) {
@@ -50,7 +40,7 @@ function table(plan, session) {
 
 function remarks(plan, doubt) {
   const few = Object.entries(plan.learn).filter(([name, n]) => n < 5 && plan.new_classes.includes(name)).map(([name]) => name);
-  const sentences = [...plan.notes.filter((note) => !doubt?.includes(note)), ...plan.skipped];
+  const sentences = [...plan.notes, ...plan.skipped];
   if (few.length) sentences.push(`${list(few)}: fewer than five photos. It will work, but not as well.`);
   return h("div", { class: "stack" },
     doubt && h("p", { class: "banner warn" }, h("span", {}, h("strong", {}, "Is that meant? "), doubt)),
