@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from browser import Visitor, sketch
-from lessons import World
+from lessons import COLOURS, World, paint
 from serving import serving
 from triphase.server.options import ServeOptions
 
@@ -72,6 +72,46 @@ def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, worl
         expect(visitor.page.locator(".in-use")).to_contain_text("version 1")
         visitor.go("teach")
         expect(visitor.card("yellow")).to_have_count(0)
+
+
+def test_a_lesson_of_mixed_up_labels_is_refused_and_its_photos_can_be_corrected(
+    visitor: Visitor, world: World, tmp_path: Path
+) -> None:
+    page = visitor.page
+    for colour in COLOURS:
+        for number in range(20, 40):
+            folder = tmp_path / "mixed" / list(COLOURS)[number % 4]
+            paint(folder, colour, range(number, number + 1))
+            (folder / f"{number}.png").rename(folder / f"{colour}{number}.png")
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(tmp_path / "mixed")
+        visitor.open(served.page)
+        visitor.start_lesson()
+        lesson = page.locator("#lesson")
+        expect(lesson).to_contain_text("The lesson was not published. Version 1 stays in use.")
+        expect(lesson).to_contain_text("their labels are probably mixed up")
+        expect(lesson).not_to_contain_text("--")  # options of the command line
+        compared = served.get("/lessons")["lessons"][0]["outcome"]["verdict"]["per_class"][0]["n"]
+        expect(lesson.get_by_role("row", name="blue")).to_contain_text(re.compile(f"same|of {compared}$"))
+        visitor.button("Discard it").click()
+        visitor.button("Keep its photos").click()
+        expect(page.locator(".lesson-summary")).to_contain_text("80 photos in 4 classes")
+        assert served.get("")["version"] == 1
+
+
+def test_a_doubtful_plan_asks_whether_it_is_meant(visitor: Visitor, world: World) -> None:
+    page = visitor.page
+    with serving(ServeOptions(world.base)) as served:
+        served.upload("/drafts/next/photos", sorted((world.one / "red").iterdir()), label="blue")
+        served.upload("/drafts/next/photos", sorted((world.one / "green").iterdir())[:3], label="red")
+        visitor.open(served.page)
+        visitor.button("Teach").click()
+        plan = page.get_by_role("dialog")
+        expect(plan).to_contain_text("Is that meant? 10 of the 10 photos that red was learned from")
+        expect(plan).not_to_contain_text("--force")
+        visitor.button("Teach it all the same").click()
+        visitor.expect_learned()
+        expect(visitor.card("red")).to_contain_text("3 taught")
 
 
 def test_pictures_stay_while_they_are_learned_and_the_end_is_told_elsewhere(visitor: Visitor, world: World) -> None:

@@ -1,6 +1,6 @@
 // Learn overnight: train the model anew on what is stored, when nobody waits.
 
-import { duration, h, plural } from "./dom.js";
+import { duration, h, moment, plural } from "./dom.js";
 import { undo } from "./outcome.js";
 import { complain } from "./toast.js";
 
@@ -26,15 +26,23 @@ export function consolidationPanel(session) {
   return h("div", { class: "panel stack" }, h("h2", {}, "Learn overnight"),
     h("p", { class: "soft" }, "Consolidating trains it anew on everything that it has stored; no photo is needed. The result is used only if held-out photos say that it is better."),
     h("div", { class: "field" }, h("label", { for: "consolidate-minutes" }, "How long"), minutes),
-    h("div", { class: "row" }, begin, why(lesson, model)));
+    h("div", { class: "row" }, begin, why(lesson, model)),
+    lastTime(lesson));
 }
 
 function why(lesson, model) {
-  const sentence = lesson?.state === "running" ? "A lesson is running."
-    : lesson?.state === "stopped" ? "Resume or discard the lesson that was stopped first."
-      : model.classes.length < 2 ? "Teach a second class first." : "";
-  return sentence && h("p", { class: "soft small" }, sentence);
+  if (lesson?.state === "running") return h("p", { class: "soft small" }, lesson.kind === "consolidation" ? "It is running." : "A lesson is running.", " ", h("a", { href: "#teach" }, "Watch it"));
+  if (lesson?.state === "stopped") return h("p", { class: "soft small" }, "Something was stopped. First ", h("a", { href: "#teach" }, "resume or discard it"), ".");
+  return model.classes.length < 2 && h("p", { class: "soft small" }, "Teach a second class first.");
 }
+
+// Who closes the page in the evening reads here in the morning what became of it.
+function lastTime(lesson) {
+  if (lesson?.kind !== "consolidation" || !["done", "failed"].includes(lesson.state)) return null;
+  return h("p", { class: "small" }, h("strong", {}, `Last time, ${moment(lesson.ended)}: `), lesson.outcome?.verdict ?? lesson.error);
+}
+
+export const consolidationTitle = ({ published, version }) => (published ? `Consolidated. Version ${version} is in use` : "Consolidated, and it got no better");
 
 // What became of it: the verdict of the held-out photos, and the way back.
 export function consolidationView(outcome, session, close) {
@@ -42,7 +50,7 @@ export function consolidationView(outcome, session, close) {
   if (outcome.epochs) facts.push(`Trained ${plural(outcome.epochs, "time")} on ${plural(outcome.samples, "stored photo")} in ${duration(outcome.seconds)}.`);
   return h("div", { class: "panel outcome" },
     h("div", { class: "panel-head" },
-      h("h2", {}, outcome.published ? `Consolidated. Version ${outcome.version} is in use` : "Consolidated, and it got no better"),
+      h("h2", {}, consolidationTitle(outcome)),
       h("button", { type: "button", class: "quiet small-button", onclick: close }, "Close")),
     h("p", {}, outcome.verdict),
     [...facts, ...(outcome.notes ?? [])].map((sentence) => h("p", { class: "soft small" }, sentence)),

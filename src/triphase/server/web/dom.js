@@ -46,6 +46,8 @@ export function duration(seconds) {
   return plural(Math.round(seconds / 3600), "hour");
 }
 
+export const moment = (time) => new Date(time).toLocaleString(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
 export function bytes(n) {
   if (n < 1e6) return `${Math.max(n ? 1 : 0, Math.round(n / 1e3))} KB`;
   return n < 1e9 ? `${(n / 1e6).toFixed(n < 1e7 ? 1 : 0)} MB` : `${(n / 1e9).toFixed(1)} GB`;

@@ -3,7 +3,7 @@
 import { accuracyChart } from "./charts.js";
 import { interval } from "./classes.js";
 import { consolidationPanel } from "./consolidation.js";
-import { $, bytes, confirm, h, icon, list, percent, plural, replace } from "./dom.js";
+import { $, bytes, confirm, h, icon, list, moment, percent, plural, replace } from "./dom.js";
 import { emptyState } from "./grid.js";
 import { undo } from "./outcome.js";
 import { complain } from "./toast.js";
@@ -52,7 +52,7 @@ export class History {
     return h("li", { class: inUse ? "in-use" : "" },
       h("div", { class: "panel-head" },
         h("h3", {}, what(event)),
-        h("p", { class: "soft small number" }, `version ${event.version} · ${when(event.time)}`)),
+        h("p", { class: "soft small number" }, `version ${event.version} · ${moment(event.time)}`)),
       facts(event).length > 0 && h("p", { class: "soft small" }, facts(event).join(" · ")),
       event.kept && h("p", { class: "soft small" }, state(event)),
       h("div", { class: "row" },
@@ -114,9 +114,4 @@ function facts(event) {
 function state({ known_classes: classes, taught, accuracy }) {
   const said = `${plural(classes, "class", "classes")}, ${plural(taught, "photo")} in all`;
   return accuracy ? `${said}; ${percent(accuracy.value)} of ${plural(accuracy.n, "held-out photo")} right` : said;
-}
-
-function when(time) {
-  const date = new Date(time);
-  return date.toLocaleString(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 }

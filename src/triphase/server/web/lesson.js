@@ -1,7 +1,7 @@
 // A lesson while it runs, what became of it, and the way back to one that was stopped.
 
-import { consolidationView } from "./consolidation.js";
-import { $, dialog, duration, h, plural, replace } from "./dom.js";
+import { consolidationTitle, consolidationView } from "./consolidation.js";
+import { $, confirm, dialog, duration, h, plural, replace } from "./dom.js";
 import { outcomeView } from "./outcome.js";
 import { complain, toast } from "./toast.js";
 
@@ -44,10 +44,9 @@ export class LessonView {
 
   // How a lesson ended, for whoever is in another area meanwhile.
   #tell(state, lesson) {
-    const ended = { done: lesson?.outcome?.published ? `Learned. Version ${lesson.outcome.version} is in use.` : "The lesson is over.", refused: "The lesson was not published.", failed: "The lesson failed." }[state];
-    if (!ended || this.watched !== lesson.id || this.told === lesson.id) return;
+    if (!["done", "refused", "failed"].includes(state) || this.watched !== lesson.id || this.told === lesson.id) return;
     this.told = lesson.id;
-    if (!inTeach()) toast(ended, { bad: state !== "done", action: "What it did", run: () => { location.hash = "#teach"; } });
+    if (!inTeach()) toast(ending(lesson), { bad: state !== "done", action: "What it did", run: () => { location.hash = "#teach"; } });
   }
 
   #running() {
@@ -97,7 +96,7 @@ export class LessonView {
     strip.hidden = !running || inTeach();
     if (!running || !this.session.progress) return;
     const { share, text } = describe(this.session.progress, stagesOf(this.session.lesson));
-    $(".strip-text", strip).textContent = `Lesson · ${text}`;
+    $(".strip-text", strip).textContent = `${isConsolidation(this.session.lesson) ? "Consolidation" : "Lesson"} · ${text}`;
     $(".fill", strip).style.width = `${Math.round(share * 100)}%`;
   }
 
@@ -112,8 +111,11 @@ export class LessonView {
 
   #failed(lesson) {
     const refused = lesson.state === "refused";
+    const why = refused
+      ? `Version ${lesson.outcome.version} stays in use. Look whether the new photos have the right names: discard the lesson, keep its photos, and correct them. If they are right, publish it all the same.`
+      : lesson.error;
     replace(this.place, h("div", { class: "banner bad", role: "status" },
-      h("p", { class: "grow" }, h("strong", {}, refused ? "The lesson was not published. " : isConsolidation(lesson) ? "The consolidation failed. " : "The lesson failed. "), lesson.error),
+      h("p", { class: "grow" }, h("strong", {}, `${ending(lesson)} `), why),
       this.#discard(),
       refused
         ? h("button", { type: "button", onclick: () => this.session.resume({ force: true }).catch(complain) }, "Publish it all the same")
@@ -129,7 +131,10 @@ export class LessonView {
 
   #discard() {
     const ask = async () => {
-      if (!this.session.lesson.source.draft) { await this.session.discard(false).catch(complain); return; }
+      if (!this.session.lesson.source.draft) {
+        if (await confirm("Discard it?", "What was learned so far is lost. The version in use stays as it is.", "Discard it", "danger")) await this.session.discard(false).catch(complain);
+        return;
+      }
       const answer = await dialog("Discard this lesson?", [h("p", {}, "Photos that are kept wait for the next lesson, so that you can take some out or name them differently.")], [
         { value: "", text: "Cancel", kind: "quiet" },
         { value: "delete", text: "Delete its photos", kind: "danger" },
@@ -139,6 +144,15 @@ export class LessonView {
     };
     return h("button", { type: "button", class: "quiet", onclick: ask }, "Discard it");
   }
+}
+
+// How it ended, in a sentence.
+function ending(lesson) {
+  const { state, outcome } = lesson;
+  if (state === "refused") return "The lesson was not published.";
+  if (state === "failed") return isConsolidation(lesson) ? "The consolidation failed." : "The lesson failed.";
+  if (isConsolidation(lesson)) return `${consolidationTitle(outcome)}.`;
+  return outcome?.published ? `Learned. Version ${outcome.version} is in use.` : "The lesson is over.";
 }
 
 function describe({ stage, scan, decode, step }, stages) {

@@ -9,8 +9,9 @@ export function outcomeView(outcome, session, close) {
       h("h2", {}, outcome.published ? `Learned. Version ${outcome.version} is in use` : "What the lesson would have done"),
       close && h("button", { type: "button", class: "quiet small-button", onclick: close }, "Close")),
     h("p", {}, verdict(outcome)),
-    outcome.classes.length > 0 && changes(outcome.classes),
-    outcome.classes.length > 0 && h("p", { class: "soft small" }, "Held-out photos are kept aside and never learned from, so they show how good it is on photos that are new to it."),
+    outcome.classes.length > 0 && changes(outcome),
+    outcome.classes.length > 0 && h("p", { class: "soft small" }, "Held-out photos are kept aside and never learned from, so they show how good it is on photos that are new to it. ",
+      outcome.verdict.n > 0 && "The change is counted on those that were held out before this lesson."),
     outcome.confused.length > 0 && confused(outcome.confused, session),
     outcome.notes.map((note) => h("p", { class: "soft small" }, note)),
     outcome.published && h("div", { class: "row" },
@@ -28,25 +29,31 @@ export async function undo(session) {
 }
 
 // The guard's verdict in a sentence.
-export function verdict({ verdict: { n, before, after, refused, max_drop: maxDrop }, labels_mixed_up: mixedUp, classes }) {
-  if (mixedUp) return "The new photos are recognised hardly better than by guessing: their labels are probably mixed up.";
+export function verdict({ verdict: { n, before, after, refused, max_drop: maxDrop }, labels_mixed_up: mixedUp, classes, published }) {
+  const photos = `Of ${plural(n, "held-out photo")} of the earlier classes`;
+  const loss = () => `${photos} ${percent(after)} ${published ? "are" : "would be"} right, and ${percent(before)} ${published ? "were before" : "are now"}. That is a loss of more than ${percent(maxDrop)} with 95\u00a0% confidence.`;
+  if (mixedUp) {
+    const mixed = "The new photos are recognised hardly better than by guessing: their labels are probably mixed up.";
+    return refused ? `${mixed} ${loss()}` : mixed;
+  }
   if (!n) return classes.every((entry) => entry.new) ? "This was the first lesson, so there was nothing to forget." : "There are no held-out photos of the earlier classes yet, so forgetting could not be checked.";
-  const right = `Of ${plural(n, "held-out photo")} of the earlier classes ${percent(after)} are right`;
-  if (refused) return `${right}, and ${percent(before)} were before. That is a loss of more than ${percent(maxDrop)} with 95\u00a0% confidence.`;
+  if (refused) return loss();
+  const right = `${photos} ${percent(after)} are right`;
   if (after >= before) return `No loss was measured. ${right}; before the lesson it was ${percent(before)}.`;
   return `${right}; before the lesson it was ${percent(before)}. That need not be a loss of more than ${percent(maxDrop)}, so the guard agreed.`;
 }
 
-function changes(classes) {
+function changes({ classes, verdict: { per_class: perClass }, published }) {
   const first = classes.every((entry) => entry.new);
+  const compared = new Map(perClass.map((entry) => [classes[entry.label].name, entry])); // the same photos before and after
   const shown = classes.filter((entry) => entry.images > 0 || entry.before !== entry.after);
   const same = classes.length - shown.length;
   const columns = [
-    ["Learned", "number wide-only", (entry) => (entry.images ? `+ ${entry.images}` : "–")],
+    [published ? "Learned" : "Photos", "number wide-only", (entry) => (entry.images ? `+ ${entry.images}` : "–")],
     ["Held out", "number wide-only", (entry) => String(entry.exemplars)],
     ...(first ? [] : [["Right before", "number", (entry) => percent(entry.before)]]),
-    ["Right now", "number", (entry) => percent(entry.after)],
-    ...(first ? [] : [["Change", "", change]]),
+    [published ? "Right now" : "Right after", "number", (entry) => percent(entry.after)],
+    ...(first ? [] : [["Change", "", (entry) => change(compared.get(entry.name))]]),
   ];
   return h("div", { class: "scroll-x" }, h("table", { class: "changes" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Class"), columns.map(([title, kind]) => h("th", { scope: "col", class: kind }, title)))),
@@ -56,11 +63,12 @@ function changes(classes) {
   same > 0 && h("p", { class: "soft small" }, `${plural(same, "other class", "other classes")} as before.`));
 }
 
-function change({ before, after, exemplars }) {
-  if (before === null || after === null) return "";
-  const photos = Math.round((after - before) * exemplars);
-  if (photos > 0) return h("span", { class: "tag good" }, `gained ${photos}`);
-  if (photos < 0) return h("span", { class: "tag bad" }, `lost ${-photos}`);
+function change(compared) {
+  if (!compared) return "";
+  const { before, after, n } = compared;
+  const photos = Math.round((after - before) * n);
+  if (photos > 0) return h("span", { class: "tag good" }, `gained ${photos} of ${n}`);
+  if (photos < 0) return h("span", { class: "tag bad" }, `lost ${-photos} of ${n}`);
   return h("span", { class: "tag" }, "same");
 }
 
