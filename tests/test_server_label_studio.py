@@ -146,6 +146,12 @@ def test_a_redirect_is_not_followed(served: Served, studio: Studio) -> None:
     setup(served)
     [result] = predict(served, "/redirect.png")
     assert result["result"] == [] and studio.asked == ["/redirect.png"]
+    assert "redirects elsewhere" in result["error"]
+
+
+def test_a_token_that_label_studio_refuses_is_said(served: Served) -> None:
+    [result] = predict(served, "/data/red.png")
+    assert "status 401: set LABEL_STUDIO_API_KEY" in result["error"]
 
 
 def test_annotations_become_a_lesson(served: Served, studio: Studio, world: World) -> None:
@@ -155,15 +161,17 @@ def test_annotations_become_a_lesson(served: Served, studio: Studio, world: Worl
         choice = {"from_name": "colour", "to_name": "photo", "type": "choices", "value": {"choices": ["yellow"]}}
         body = {"action": "ANNOTATION_CREATED", "project": {"id": 1, "label_config": CONFIG}}
         body |= {"task": {"id": 9, "data": {"image": f"/data/{number}.png"}}, "annotation": {"result": [choice]}}
-        assert ask(served, "/webhook", body, 201)["status"] == "kept for the next lesson"
+        assert ask(served, "/webhook", body, 201)["status"] == "Kept for the next lesson."
     assert len(served.get("/drafts/label-studio")["photos"]) == 5
     body = {
         "action": "ANNOTATION_CREATED",
         "project": {"id": 1, "label_config": CONFIG},
         "annotation": {"result": []},
     }
-    assert "nothing to learn" in ask(served, "/webhook", body, 201)["status"]
-    assert ask(served, "/webhook", {"action": "PROJECT_UPDATED"}, 201)["status"] == "nothing to do"
+    assert "no single choice" in ask(served, "/webhook", body, 201)["status"]
+    body |= {"task": {"data": {"image": "/data/none.png"}}, "annotation": {"result": [choice]}}
+    assert "/data/none.png cannot be fetched" in ask(served, "/webhook", body, 201)["status"]
+    assert ask(served, "/webhook", {"action": "PROJECT_UPDATED"}, 201)["status"] == "Nothing to do."
     number = ask(served, "/webhook", {"action": "START_TRAINING", "project": {"id": 1}}, 201)["lesson"]
     assert served.finished(number)["outcome"]["learned"] == 5
     assert "yellow" in [c["name"] for c in served.get("/classes")["classes"]]

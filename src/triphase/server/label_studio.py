@@ -118,7 +118,10 @@ def _origin(parts: SplitResult) -> tuple[str, str, int]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
-        moved = 300 <= error.code < 400
         error.close()
-        return "it redirects elsewhere, which is not followed" if moved else f"status {error.code}"
+        if 300 <= error.code < 400:
+            return "it redirects elsewhere, which is not followed"
+        refused = error.code in (401, 403)
+        hint = f": set {TOKEN_VARIABLE}, or save the connection there again" if refused else ""
+        return f"status {error.code}{hint}"
     return str(getattr(error, "reason", error))

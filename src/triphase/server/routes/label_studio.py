@@ -54,6 +54,7 @@ class Prediction(BaseModel):
     result: list[dict[str, Any]]
     score: float
     model_version: str
+    error: str | None = None  # why there is none; Label Studio leaves it aside, a person who looks does not
 
 
 class Predictions(BaseModel):
@@ -116,15 +117,15 @@ async def label_studio_predict(request: Request, body: Tasks, model: str | None 
     """What is in the photos of tasks."""
     served, labelling = await _served(request, model), Labelling.parse(body.label_config)
     photos = await asyncio.gather(*(_photo(request, task, labelling) for task in body.tasks))
-    found = [photo for photo in photos if photo is not None]
+    found = [photo for photo in photos if isinstance(photo, Upload)]
     version, said = await served.answering.answer(found, 1)
     await served.unsure.keep(found, said)
     answers = iter(said)
     name = str(version)
     results = [
         _prediction(labelling, next(answers), name)
-        if photo is not None
-        else Prediction(result=[], score=0.0, model_version=name)
+        if isinstance(photo, Upload)
+        else Prediction(result=[], score=0.0, model_version=name, error=photo)
         for photo in photos
     ]
     return Predictions(results=results, model_version=name)
@@ -137,17 +138,19 @@ async def label_studio_webhook(request: Request, body: Webhook, model: str | Non
     served = await _served(request, model)
     if body.action == "START_TRAINING":
         lesson = await served.lessons.begin(NewLesson(draft=DRAFT), None)
-        return Received(status="a lesson began", lesson=lesson.id)
+        return Received(status="A lesson began.", lesson=lesson.id)
     if body.action not in ("ANNOTATION_CREATED", "ANNOTATION_UPDATED"):
-        return Received(status="nothing to do")
+        return Received(status="Nothing to do.")
     labelling = Labelling.parse(body.project.label_config)
     label, photo = labelling.chosen(body.annotation), await _photo(request, body.task, labelling)
-    if label is None or photo is None:
-        return Received(status="nothing to learn: no single choice about a photo that can be fetched")
+    if label is None:
+        return Received(status="Nothing to learn: the annotation is no single choice.")
+    if isinstance(photo, str):
+        return Received(status=f"Nothing to learn: {photo}")
     if len(photo.content) > await asyncio.to_thread(served.drafts.room, served.work):
         raise BadData("The quota for uploads is used up: teach or delete what was annotated before.")
     await asyncio.to_thread(served.drafts.add, DRAFT, label, photo.name, photo.content)
-    return Received(status="kept for the next lesson")
+    return Received(status="Kept for the next lesson.")
 
 
 async def _served(request: Request, model: str | None) -> ServedModel:
@@ -164,16 +167,16 @@ def _studio(request: Request) -> LabelStudio:
     return studio
 
 
-async def _photo(request: Request, task: Task, labelling: Labelling) -> Upload | None:
-    """The photo of a task; None if it has none that can be fetched."""
+async def _photo(request: Request, task: Task, labelling: Labelling) -> Upload | str:
+    """The photo of a task, or a sentence why there is none."""
     address = task.data.get(labelling.key)
     studio = _studio(request)
     if not isinstance(address, str):
-        return None
+        return f"The task has no address of a photo at {labelling.key}."
     try:
         return await asyncio.to_thread(studio.fetch, address)
-    except TriphaseError:
-        return None
+    except TriphaseError as error:
+        return str(error)
 
 
 def _prediction(labelling: Labelling, said: Said, version: str) -> Prediction:
