@@ -1,4 +1,4 @@
-"""The photos of a class on the page: all of them can be reached, and one that is not stored is asked for."""
+"""The photos of a class on the page: taught or waiting, all can be reached; one that is not stored is asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser import Visitor
-from lessons import SMALL, done, model_of, paint
+from lessons import SMALL, World, done, model_of, paint
 from serving import Served, serving
 from triphase.app import thumbnails
 from triphase.app.photo_keys import photo_key
@@ -66,3 +66,42 @@ def test_a_photo_of_which_nothing_is_stored_is_asked_for(visitor: Visitor, photo
         expect(visitor.card("green")).to_contain_text("1 new photo")
         assert [photo["id"] for photo in served.get("/drafts/next")["photos"]] == [photo_key(file_id(file))]
     visitor.errors = [error for error in visitor.errors if "422" not in error]  # that nothing is stored
+
+
+def test_every_photo_that_waits_can_be_moved_and_removed(visitor: Visitor, world: World, tmp_path: Path) -> None:
+    page = visitor.page
+    paint(tmp_path / "new" / "red", "yellow", range(50, 64))
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(tmp_path / "new")
+        visitor.open(served.page)
+        visitor.button("Show all 14 new photos of red").click()
+        waiting = page.get_by_role("listbox", name="New photos of red")
+        expect(waiting.get_by_role("option")).to_have_count(14)
+        for number in (0, 13):
+            waiting.get_by_role("option").nth(number).click()
+        page.get_by_role("dialog").get_by_role("button", name="blue").click()
+        expect(visitor.card("red")).to_contain_text("12 new photos")
+        expect(visitor.card("blue")).to_contain_text("2 new photos")
+        visitor.button("Details of red").click()
+        waiting.get_by_role("option").nth(5).click()
+        page.get_by_role("dialog").get_by_role("button", name="Remove", exact=True).click()
+        expect(visitor.card("red")).to_contain_text("11 new photos")
+        assert len(served.get("/drafts/next")["photos"]) == 13
+
+
+def test_what_is_chosen_among_many_classes_fits_on_a_phone(visitor: Visitor, world: World, tmp_path: Path) -> None:
+    page = visitor.page
+    page.set_viewport_size({"width": 360, "height": 740})
+    for number in range(9):
+        paint(tmp_path / "new" / f"one of the classes {number}", "yellow", range(number, number + 1))
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(tmp_path / "new")
+        visitor.open(served.page, "try")
+        visitor.drop(world.test)
+        page.get_by_role("option").first.click()
+        expect(page.locator(".grid-toolbar:visible")).to_contain_text("1 photo chosen")
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        visitor.go("teach")
+        visitor.button("Details of one of the classes 0").click()
+        expect(page.get_by_role("dialog")).to_contain_text("Move them to")
+        assert page.get_by_role("dialog").evaluate("dialog => dialog.scrollWidth <= dialog.clientWidth")

@@ -12,14 +12,16 @@ export async function openClass(session, name) {
   const waiting = session.draft.classes().get(name) ?? [];
   const input = h("input", { type: "text", id: "rename-to", value: name, autocomplete: "off", spellcheck: "false" });
   const close = (value) => input.closest("dialog").close(value);
-  const pictures = await photos(session, taught, close).catch(complain);
+  const fresh = await waitingPhotos(session, name, waiting, close);
+  const pictures = await taughtPhotos(session, taught, close).catch(complain);
   const answer = await dialog(name, [
     facts(taught, waiting),
     h("div", { class: "field" }, h("label", { for: "rename-to" }, "Name"), input,
       taught && h("p", { class: "soft small" }, "Another name needs no new lesson.")),
+    fresh,
     pictures,
     h("div", { class: "row" },
-      waiting.length > 0 && h("button", { type: "button", onclick: () => close("remove") }, `Remove ${plural(waiting.length, "new photo")}`),
+      waiting.length > 0 && h("button", { type: "button", onclick: () => close("remove") }, `Remove ${waiting.length > 1 ? "all " : ""}${plural(waiting.length, "new photo")}`),
       taught && h("button", { type: "button", class: "danger", onclick: () => close("forget") }, "Forget this class")),
   ], [{ value: "", text: "Close", kind: "quiet", focus: true }, { value: "rename", text: "Save the name", kind: "primary" }]);
   try {
@@ -48,7 +50,7 @@ export function interval(accuracy) {
 }
 
 // The photos of a class, the newest first and the others a page at a time; nothing to see where no picture is kept of any.
-async function photos(session, taught, close) {
+async function taughtPhotos(session, taught, close) {
   if (!taught?.thumbnails.length) return null;
   const others = session.model.classes.map(({ name }) => name).filter((name) => name !== taught.name).sort();
   const grid = new PhotoGrid({
@@ -56,11 +58,30 @@ async function photos(session, taught, close) {
     assign: (chosen, name) => { close(""); move(session, chosen, name); },
     actions: [{ text: "Take back", run: (chosen) => { close(""); takeBack(session, chosen); } }],
   });
+  return paged("Photos, the newest first", grid, (offset) => session.api.photos(taught.name, offset, PAGE));
+}
+
+// The photos of a class that wait for the next lesson, all of them, to be moved or removed.
+async function waitingPhotos(session, name, waiting, close) {
+  if (!waiting.length) return null;
+  const correct = (work) => { close(""); work.catch(complain); };
+  const ids = (chosen) => chosen.map(({ key }) => key);
+  const grid = new PhotoGrid({
+    label: `New photos of ${name}`, items: [], names: session.classNames().filter((other) => other !== name), ask: "Move them to", newClass: false,
+    assign: (chosen, to) => correct(session.draft.move(ids(chosen), to)),
+    actions: [{ text: "Remove", run: (chosen) => correct(session.draft.remove(ids(chosen))) }],
+  });
+  const newest = waiting.toReversed().map(({ id }) => ({ id, thumbnail: session.api.draftThumbnail(id) }));
+  return paged("For the next lesson, the newest first", grid, (offset) => ({ photos: newest.slice(offset, offset + PAGE), total: newest.length }));
+}
+
+// A grid that is filled a page at a time; fetch(offset) gives {photos: [{id, thumbnail}], total}.
+async function paged(title, grid, fetch) {
   let shown = 0;
   const more = h("button", { type: "button", class: "small-button", onclick: () => show().catch(complain) });
   const show = async () => {
     more.disabled = true;
-    const { photos, total } = await session.api.photos(taught.name, shown, PAGE);
+    const { photos, total } = await fetch(shown);
     grid.append(photos.map(({ id, thumbnail }, i) => ({ key: id, url: thumbnail, title: `photo ${shown + i + 1}`, caption: false })));
     shown += photos.length;
     more.disabled = false;
@@ -69,7 +90,7 @@ async function photos(session, taught, close) {
   };
   await show();
   grid.box.after(more);
-  return h("div", { class: "stack" }, h("h3", {}, "Photos, the newest first"), grid.element);
+  return h("div", { class: "stack" }, h("h3", {}, title), grid.element);
 }
 
 async function rename(session, name, to, taught, waiting) {

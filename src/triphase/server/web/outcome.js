@@ -67,8 +67,9 @@ function change(compared) {
   if (!compared) return "";
   const { before, after, n } = compared;
   const photos = Math.round((after - before) * n);
-  if (photos > 0) return h("span", { class: "tag good" }, `gained ${photos} of ${n}`);
-  if (photos < 0) return h("span", { class: "tag bad" }, `lost ${-photos} of ${n}`);
+  const outOf = h("span", { class: "wide-only" }, ` of ${n}`);
+  if (photos > 0) return h("span", { class: "tag good" }, `gained ${photos}`, outOf);
+  if (photos < 0) return h("span", { class: "tag bad" }, `lost ${-photos}`, outOf);
   return h("span", { class: "tag" }, "same");
 }
 

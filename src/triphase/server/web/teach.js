@@ -24,7 +24,7 @@ export class Teach {
       allowed: () => this.#named(true),
       taken: (blob) => this.#add(blob),
       received: (found) => this.receive(found),
-      sentence: "Photos of the class named above, a folder with a subfolder for each class, or a zip of it. The clipboard can be pasted.",
+      sentence: "Photos of the class named above, a folder with a subfolder for each class, or a zip of it. Pictures can be pasted from the clipboard.",
     });
     replace($("#teach-input"), this.field, this.inputs.elements);
     this.lesson = new LessonView(session, $("#lesson"));
@@ -155,7 +155,7 @@ export class Teach {
       taught?.accuracy && h("p", { class: "soft small" }, `${Math.round(taught.accuracy.value * taught.accuracy.n)} of ${plural(taught.accuracy.n, "held-out photo")} right`),
       h("div", { class: "thumbs" },
         fresh.map((photo) => this.#thumb(photo, name)),
-        more && h("span", { class: "thumb more" }, `+ ${photos.length - fresh.length}`),
+        more && h("button", { type: "button", class: "thumb more", "aria-label": `Show all ${photos.length} new photos of ${name}`, onclick: () => openClass(this.session, name) }, `+ ${photos.length - fresh.length}`),
         this.#known(name, taught, learning).slice(0, more ? 0 : SHOWN - fresh.length)),
       h("div", { class: "row" },
         h("button", { type: "button", class: "small-button", onclick: () => this.#addTo(name) }, "Add more"),
@@ -203,7 +203,7 @@ async function askName(n, known) {
     h("div", { class: "field" }, h("label", { for: "loose-name" }, "Name of the class"), input,
       h("datalist", { id: "loose-names" }, known.map((name) => h("option", { value: name }))),
       h("p", { class: "soft small" }, "Folders need no name: each subfolder is a class."))],
-  [{ value: "", text: "Cancel", kind: "quiet" }, { value: "yes", text: "Add them", kind: "primary" }]);
+  [{ value: "", text: "Cancel", kind: "quiet" }, { value: "yes", text: n === 1 ? "Add it" : "Add them", kind: "primary" }]);
   return answer ? input.value.trim() : "";
 }
 

@@ -11,7 +11,8 @@ export function toast(sentence, { action, run, bad = false } = {}) {
     action && h("button", { type: "button", onclick: () => { close(); run(); } }, action),
     h("button", { type: "button", class: "icon-button", "aria-label": "Close this message", onclick: close }, "×"));
   const place = $("#toasts");
-  if (action) for (const earlier of [...place.children]) if (earlier.dataset.action === action) earlier.remove();
+  const replaced = (earlier) => (action ? earlier.dataset.action === action : earlier.firstElementChild.textContent === sentence);
+  for (const earlier of [...place.children]) if (replaced(earlier)) earlier.remove();
   while (place.childElementCount > 2) place.firstElementChild.remove();
   place.append(element);
   const timer = () => setTimeout(() => (element.matches(":hover, :focus-within") ? timer() : close()), SECONDS * 1000);
