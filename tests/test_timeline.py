@@ -1,8 +1,14 @@
 """The history of a model with the accuracy of its versions."""
 
+from typing import Any
+
+import pytest
+
 from lessons import World, done, model_of
 from triphase.app.corrections import take_back
+from triphase.app.plan import LessonSettings
 from triphase.app.store.versions import Store
+from triphase.app.teach import teach
 from triphase.app.timeline import timeline
 
 
@@ -32,3 +38,13 @@ def test_of_a_version_that_is_no_longer_kept_the_event_is_left(world: World) -> 
     first, second = timeline(world.base)
     assert not first.kept and first.accuracy is None and first.classes is None and first.event["images"] == 30
     assert second.kept and second.in_use and second.photos == 45
+
+
+def test_a_quick_version_counts_the_photos_of_its_lesson(world: World) -> None:
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "taught_quick":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        teach(world.base, world.two, None, LessonSettings(quick=True, force=True), watch=stop)
+    assert [(e.event["event"], e.photos) for e in timeline(world.base)] == [("taught", 30), ("taught_quick", 45)]

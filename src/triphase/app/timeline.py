@@ -53,4 +53,5 @@ def _describe(store: Store, number: int) -> tuple[int, int, Proportion]:
     """Classes, photos and accuracy of a version."""
     state, version = store.load(number, parts=("app",))
     correct = state["app"]["exemplar_correct"]
-    return len(version.info["classes"]), version.info["taught"], Proportion.of(int(correct.sum()), len(correct))
+    photos = sum(counts["taught"] for counts in version.info["counts"])  # those of a quick lesson included
+    return len(version.info["classes"]), photos, Proportion.of(int(correct.sum()), len(correct))

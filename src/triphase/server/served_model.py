@@ -74,7 +74,7 @@ class ServedModel:
             version=version.number if version else None,
             created=version.created if version else None,
             lessons=info.get("lessons", 0),
-            taught=info.get("taught", 0),
+            taught=sum(counts["taught"] for counts in info.get("counts", [])),
             classes=self._describe_classes(version),
             accuracy=accuracy_of(self._taught(version).accuracy) if version else None,
             backbone=info.get("backbone"),
