@@ -129,6 +129,10 @@ def test_pictures_stay_while_they_are_learned_and_the_end_is_told_elsewhere(visi
         expect(page.locator(".outcome")).to_be_visible()
         visitor.go("history")
         expect(page.locator(".timeline li")).to_have_count(2)
+        visitor.go("teach")
+        visitor.button("Take this lesson back").click()
+        expect(page.locator("#toasts")).to_contain_text("Version 1 is in use again.")
+        expect(page.locator(".outcome")).to_have_count(0)  # a second click would take back another one
 
 
 def test_a_zip_and_a_picture_of_the_clipboard_are_photos_too(visitor: Visitor, world: World) -> None:

@@ -45,7 +45,7 @@ async function remove(session, items) {
 
 async function clear(session, total) {
   const sure = await confirm("Delete all of them?", `${plural(total, "photo")} that nobody has given a label. What was taught stays as it is.`, "Delete them", "danger");
-  if (sure) await change(session, () => session.api.clearInbox(), "The inbox is empty.");
+  if (sure) await change(session, () => session.api.clearInbox(), "They are deleted.");
 }
 
 const ids = (items) => items.map(({ key }) => key);

@@ -28,6 +28,7 @@ export class LessonView {
     this.seen = null; // the lesson whose outcome was put away
     session.addEventListener("lesson", () => this.render());
     session.addEventListener("progress", () => this.#update());
+    session.addEventListener("model", () => { if (session.lesson?.state === "done") this.render(); }); // its version may be taken back
   }
 
   render() {
@@ -36,11 +37,14 @@ export class LessonView {
     if (state === "running") this.#running();
     else if (state === "stopped") this.#stopped(lesson);
     else if (state === "refused" || (state === "failed" && lesson)) this.#failed(lesson);
-    else if (state === "done" && this.watched === lesson.id) this.#done(lesson);
+    else if (state === "done" && this.watched === lesson.id && this.#inUse(lesson.outcome)) this.#done(lesson);
     else replace(this.place);
     this.#tell(state, lesson);
     this.#strip();
   }
+
+  // Whether what a lesson did still holds: not if it was taken back, or changed since.
+  #inUse({ published, version }) { return !published || version === this.session.model.version; }
 
   // How a lesson ended, for whoever is in another area meanwhile.
   #tell(state, lesson) {
