@@ -87,7 +87,7 @@ def test_killed_at_any_step_the_same_call_ends_with_the_same_model(
     with pytest.raises(KeyboardInterrupt):
         consolidate(path, watch=stop)
     outcome = consolidate(path)
-    assert outcome.notes == ["An interrupted lesson was continued."]
+    assert outcome.notes == ["An interrupted consolidation was continued."]
     states = [Store(model).load()[0] for model in (whole, path)]
     for name in ("csf", "head"):
         assert all(bool((states[0][name][key] == value).all()) for key, value in states[1][name].items())

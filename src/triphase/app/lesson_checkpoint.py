@@ -66,7 +66,7 @@ class LessonCheckpoint:
             self._start()
             return False
         self._model.load_state_dict(state)
-        notes.append("An interrupted lesson was continued.")
+        notes.append(f"An interrupted {'consolidation' if mark.epochs else 'lesson'} was continued.")
         if mark.device != self._mark.device:
             notes.append(changed_device(mark.device, self._mark.device))
             how = self._mark.model_dump(include={"threads", "engine", "device"})

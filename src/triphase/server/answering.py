@@ -33,8 +33,8 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class Said:
-    """An answer, and by what the photo can be compared with others, if that was asked for."""
+class AnsweredPhoto:
+    """The answer to a photo; its features, if they were asked for, compare it with others."""
 
     answer: PhotoAnswer
     id: int = 0
@@ -82,7 +82,7 @@ class Answering:
 
     async def answer(
         self, uploads: Sequence[Upload], top: int = 1, *, features: bool = False
-    ) -> tuple[int, list[Said]]:
+    ) -> tuple[int, list[AnsweredPhoto]]:
         """The version that answers, and its answer for each photo."""
         loaded = await self.current()
         loop, n = asyncio.get_running_loop(), loaded.predictor.chunk
@@ -92,9 +92,9 @@ class Answering:
             )
             for start in range(0, len(uploads), n)
         ]
-        return loaded.version, [said for part in await asyncio.gather(*work) for said in part]
+        return loaded.version, [answered for part in await asyncio.gather(*work) for answered in part]
 
-    def _answer(self, predictor: Predictor, uploads: Sequence[Upload], top: int, features: bool) -> list[Said]:
+    def _answer(self, predictor: Predictor, uploads: Sequence[Upload], top: int, features: bool) -> list[AnsweredPhoto]:
         pictures = [self._decode(upload, predictor.size) for upload in uploads]
         pixels = [picture for picture in pictures if isinstance(picture, Tensor)]
         answers = iter(_answers(predictor, torch.stack(pixels), top) if pixels else ())
@@ -102,12 +102,12 @@ class Answering:
         found = []
         for upload, picture in zip(uploads, pictures, strict=True):
             if isinstance(picture, str):
-                found.append(Said(PhotoAnswer(name=upload.name, error=picture)))
+                found.append(AnsweredPhoto(PhotoAnswer(name=upload.name, error=picture)))
                 continue
             id_ = content_id(upload.content)
             answer, doubt = next(answers)
             answer = answer.model_copy(update={"name": upload.name, "id": photo_key(id_)})
-            found.append(Said(answer, id_, doubt, next(seen, None)))
+            found.append(AnsweredPhoto(answer, id_, doubt, next(seen, None)))
         return found
 
     def _decode(self, upload: Upload, size: int) -> Tensor | str:

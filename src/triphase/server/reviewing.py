@@ -24,7 +24,7 @@ from triphase.app.photo_keys import photo_id, photo_key
 from triphase.app.review import Review
 from triphase.app.store.versions import Store
 from triphase.errors import TriphaseError
-from triphase.server.answering import Said
+from triphase.server.answering import AnsweredPhoto
 from triphase.server.pools import Pools
 from triphase.server.review_schemas import (
     ClassAdvice,
@@ -133,11 +133,11 @@ class Reviewing:
         """Remember that labels are right."""
         self.current().confirm(self.confirmed, [photo_id(key) for key in photos])
 
-    async def nearest(self, said: Sequence[Said], k: int) -> list[list[Neighbour]]:
+    async def nearest(self, answered: Sequence[AnsweredPhoto], k: int) -> list[list[Neighbour]]:
         """For each answer the taught photos that look most like its photo, that photo itself left out."""
-        return await asyncio.to_thread(self._nearest, said, k)
+        return await asyncio.to_thread(self._nearest, answered, k)
 
-    def _nearest(self, said: Sequence[Said], k: int) -> list[list[Neighbour]]:
+    def _nearest(self, answered: Sequence[AnsweredPhoto], k: int) -> list[list[Neighbour]]:
         index = self.current().index
         return [
             [
@@ -152,18 +152,18 @@ class Reviewing:
             ]
             if one.features is not None
             else []
-            for one in said
+            for one in answered
         ]
 
-    async def unknown_groups(self, said: Sequence[Said]) -> list[int | None]:
+    async def unknown_groups(self, answered: Sequence[AnsweredPhoto]) -> list[int | None]:
         """For each answer the number of the group of unknown photos that it belongs to; None for known ones."""
-        return await asyncio.to_thread(self._unknown_groups, said)
+        return await asyncio.to_thread(self._unknown_groups, answered)
 
-    def _unknown_groups(self, said: Sequence[Said]) -> list[int | None]:
+    def _unknown_groups(self, answered: Sequence[AnsweredPhoto]) -> list[int | None]:
         unknown = {
-            row: one.features for row, one in enumerate(said) if one.features is not None and not one.answer.known
+            row: one.features for row, one in enumerate(answered) if one.features is not None and not one.answer.known
         }
-        numbers: list[int | None] = [None] * len(said)
+        numbers: list[int | None] = [None] * len(answered)
         if unknown:
             rows = list(unknown)
             for number, members in enumerate(group_similar(self.current().index, torch.stack([*unknown.values()]))):

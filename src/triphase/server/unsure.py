@@ -17,7 +17,7 @@ from triphase.app.inbox import Inbox, InboxPhoto
 from triphase.app.photo_keys import photo_id, photo_key
 from triphase.app.predictor import Answer
 from triphase.app.taught_index import TaughtIndex
-from triphase.server.answering import Answering, Said, Upload
+from triphase.server.answering import Answering, AnsweredPhoto, Upload
 from triphase.server.drafts import Drafts
 from triphase.server.inbox_schemas import InboxItem, InboxList
 from triphase.server.problems import NotFound
@@ -47,10 +47,10 @@ class Unsure:
         self._seen: dict[int, _Seen] = {}
         self._lock = Lock()
 
-    async def keep(self, uploads: Sequence[Upload], said: Sequence[Said]) -> None:
+    async def keep(self, uploads: Sequence[Upload], answered: Sequence[AnsweredPhoto]) -> None:
         """Keep what the answers were unsure of, if anything is to be kept."""
         if self.inbox.max_bytes:
-            await asyncio.to_thread(self._keep, uploads, said)
+            await asyncio.to_thread(self._keep, uploads, answered)
 
     async def ranked(self) -> InboxList:
         """The photos, the ones whose label would teach most first."""
@@ -75,8 +75,8 @@ class Unsure:
             drafts.add(draft, label, names.get(id_, "photo"), content)
             self.inbox.remove([id_])
 
-    def _keep(self, uploads: Sequence[Upload], said: Sequence[Said]) -> None:
-        for upload, one in zip(uploads, said, strict=True):
+    def _keep(self, uploads: Sequence[Upload], answered: Sequence[AnsweredPhoto]) -> None:
+        for upload, one in zip(uploads, answered, strict=True):
             answer = one.answer
             if answer.error is None and is_unsure(one):
                 kept = Answer(answer.label or "", answer.probability or 0.0, answer.best or "", bool(answer.known))
@@ -88,9 +88,9 @@ class Unsure:
         fresh = [id_ for id_ in photos if id_ not in self._seen or self._seen[id_].version != version]
         files = [(id_, file) for id_ in fresh if (file := self.inbox.file(id_)) is not None]
         uploads = await asyncio.to_thread(_read, files)
-        _, said = await self._answering.answer(uploads, features=True)
+        _, answered = await self._answering.answer(uploads, features=True)
         with self._lock:
-            for (id_, _), one in zip(files, said, strict=True):
+            for (id_, _), one in zip(files, answered, strict=True):
                 if one.features is not None:
                     self._seen[id_] = _Seen(version, one.doubt, bool(one.answer.known), one.features)
             self._seen = {id_: seen for id_, seen in self._seen.items() if self.inbox.file(id_) is not None}
@@ -126,9 +126,9 @@ class Unsure:
         )
 
 
-def is_unsure(said: Said) -> bool:
+def is_unsure(answered: AnsweredPhoto) -> bool:
     """Whether a label would teach something."""
-    return not said.answer.known or said.doubt > UNSURE
+    return not answered.answer.known or answered.doubt > UNSURE
 
 
 def _read(files: Sequence[tuple[int, Path]]) -> list[Upload]:

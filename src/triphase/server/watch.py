@@ -58,10 +58,10 @@ class Watcher:
 
     async def _answer(self, names: list[str], found: dict[str, Stamp]) -> None:
         uploads = await asyncio.to_thread(lambda: [Upload(name, _content(self.folder / name)) for name in names])
-        version, said = await self.model.answering.answer(uploads, 3)
-        await self.model.unsure.keep(uploads, said)
+        version, answered = await self.model.answering.answer(uploads, 3)
+        await self.model.unsure.keep(uploads, answered)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        for name, one in zip(names, said, strict=True):
+        for name, one in zip(names, answered, strict=True):
             assert self._done is not None
             self._done[name] = found[name]
             self.answers.appendleft(WatchedAnswer(version=version, time=now, **one.answer.model_dump()))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from triphase.errors import BadData, InvalidValue, TriphaseError
-from triphase.server.answering import Said, Upload
+from triphase.server.answering import AnsweredPhoto, Upload
 from triphase.server.label_studio import DRAFT, Labelling, LabelStudio
 from triphase.server.lesson_schemas import NewLesson
 from triphase.server.routes.common import MODEL, models_of, problems
@@ -118,9 +118,9 @@ async def label_studio_predict(request: Request, body: Tasks, model: str | None 
     served, labelling = await _served(request, model), Labelling.parse(body.label_config)
     photos = await asyncio.gather(*(_photo(request, task, labelling) for task in body.tasks))
     found = [photo for photo in photos if isinstance(photo, Upload)]
-    version, said = await served.answering.answer(found, 1)
-    await served.unsure.keep(found, said)
-    answers = iter(said)
+    version, answered = await served.answering.answer(found, 1)
+    await served.unsure.keep(found, answered)
+    answers = iter(answered)
     name = str(version)
     results = [
         _prediction(labelling, next(answers), name)
@@ -179,8 +179,8 @@ async def _photo(request: Request, task: Task, labelling: Labelling) -> Upload |
         return str(error)
 
 
-def _prediction(labelling: Labelling, said: Said, version: str) -> Prediction:
-    answer = said.answer
+def _prediction(labelling: Labelling, answered: AnsweredPhoto, version: str) -> Prediction:
+    answer = answered.answer
     result = labelling.result(answer.best) if answer.known and answer.best is not None else []
     return Prediction(result=result, score=answer.probability or 0.0, model_version=version)
 

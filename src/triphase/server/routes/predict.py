@@ -28,17 +28,17 @@ async def predict(
 ) -> Answers:
     """What is in photos: a class and how probable it is, or "unknown"."""
     uploads = await read_uploads(files, model.drafts.limits)
-    version, said = await model.answering.answer(uploads, top, features=nearest > 0 or group)
-    faults = [one.answer.error for one in said if one.answer.error is not None]
-    if faults and len(faults) == len(said):
+    version, answered = await model.answering.answer(uploads, top, features=nearest > 0 or group)
+    faults = [one.answer.error for one in answered if one.answer.error is not None]
+    if faults and len(faults) == len(answered):
         raise BadData(" ".join(faults[:3]))
     if keep:
-        await model.unsure.keep(uploads, said)
-    answers = [one.answer for one in said]
+        await model.unsure.keep(uploads, answered)
+    answers = [one.answer for one in answered]
     if nearest:
-        found = await model.reviewing.nearest(said, nearest)
+        found = await model.reviewing.nearest(answered, nearest)
         answers = [a.model_copy(update={"nearest": photos}) for a, photos in zip(answers, found, strict=True)]
     if group:
-        groups = await model.reviewing.unknown_groups(said)
+        groups = await model.reviewing.unknown_groups(answered)
         answers = [a.model_copy(update={"group": number}) for a, number in zip(answers, groups, strict=True)]
     return Answers(version=version, answers=answers)
