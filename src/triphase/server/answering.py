@@ -94,7 +94,9 @@ class Answering:
         ]
         return loaded.version, [answered for part in await asyncio.gather(*work) for answered in part]
 
-    def _answer(self, predictor: Predictor, uploads: Sequence[Upload], top: int, features: bool) -> list[AnsweredPhoto]:
+    def _answer(
+        self, predictor: Predictor, uploads: Sequence[Upload], top: int, features: bool
+    ) -> list[AnsweredPhoto]:
         pictures = [self._decode(upload, predictor.size) for upload in uploads]
         pixels = [picture for picture in pictures if isinstance(picture, Tensor)]
         answers = iter(_answers(predictor, torch.stack(pixels), top) if pixels else ())

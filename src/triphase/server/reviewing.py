@@ -161,7 +161,9 @@ class Reviewing:
 
     def _unknown_groups(self, answered: Sequence[AnsweredPhoto]) -> list[int | None]:
         unknown = {
-            row: one.features for row, one in enumerate(answered) if one.features is not None and not one.answer.known
+            row: one.features
+            for row, one in enumerate(answered)
+            if one.features is not None and not one.answer.known
         }
         numbers: list[int | None] = [None] * len(answered)
         if unknown:

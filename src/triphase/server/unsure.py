@@ -17,7 +17,7 @@ from triphase.app.inbox import Inbox, InboxPhoto
 from triphase.app.photo_keys import photo_id, photo_key
 from triphase.app.predictor import Answer
 from triphase.app.taught_index import TaughtIndex
-from triphase.server.answering import Answering, AnsweredPhoto, Upload
+from triphase.server.answering import AnsweredPhoto, Answering, Upload
 from triphase.server.drafts import Drafts
 from triphase.server.inbox_schemas import InboxItem, InboxList
 from triphase.server.problems import NotFound
