@@ -109,7 +109,7 @@ def test_a_doubtful_plan_asks_whether_it_is_meant(visitor: Visitor, world: World
         plan = page.get_by_role("dialog")
         expect(plan).to_contain_text("Is that meant? 10 of the 10 photos that red was learned from")
         expect(plan).not_to_contain_text("--force")
-        visitor.button("Teach it all the same").click()
+        visitor.button("Teach it anyway").click()
         visitor.expect_learned()
         expect(visitor.card("red")).to_contain_text("3 taught")
 

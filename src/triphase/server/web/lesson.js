@@ -116,13 +116,13 @@ export class LessonView {
   #failed(lesson) {
     const refused = lesson.state === "refused";
     const why = refused
-      ? `Version ${lesson.outcome.version} stays in use. Look whether the new photos have the right names: discard the lesson, keep its photos, and correct them. If they are right, publish it all the same.`
+      ? `Version ${lesson.outcome.version} stays in use. Check the names of the new photos. If some are wrong, discard the lesson, keep its photos and correct them. If all are right, publish it anyway.`
       : lesson.error;
     replace(this.place, h("div", { class: "banner bad", role: "status" },
       h("p", { class: "grow" }, h("strong", {}, `${ending(lesson)} `), why),
       this.#discard(),
       refused
-        ? h("button", { type: "button", onclick: () => this.session.resume({ force: true }).catch(complain) }, "Publish it all the same")
+        ? h("button", { type: "button", onclick: () => this.session.resume({ force: true }).catch(complain) }, "Publish it anyway")
         : h("button", { type: "button", onclick: () => this.session.resume().catch(complain) }, "Try again")),
     lesson.outcome && outcomeView(lesson.outcome, this.session));
   }

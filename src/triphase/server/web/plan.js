@@ -14,7 +14,7 @@ export async function confirmPlan(session) {
   }
   const answer = await dialog("The next lesson", [summary(plan, total), table(plan, session), remarks(plan, doubt)], [
     { value: "", text: "Not yet", kind: "quiet" },
-    { value: "begin", text: doubt ? "Teach it all the same" : "Start the lesson", kind: "primary", focus: true },
+    { value: "begin", text: doubt ? "Teach it anyway" : "Start the lesson", kind: "primary", focus: true },
   ]);
   return answer ? { quick, force: Boolean(doubt) } : null;
 }
