@@ -32,6 +32,17 @@ def cosine(features: Tensor, means: Tensor) -> Tensor:
     return (F.normalize(features, dim=1) @ F.normalize(means, dim=1).T).amax(1)
 
 
+def discriminant_mahalanobis(features: Tensor, means: Tensor) -> Tensor:
+    """(n,): minus the squared distance to the nearest class mean in the directions in which means differ.
+
+    Both are whitened.
+    """
+    centre = means.mean(0)
+    directions = torch.linalg.svd(means - centre, full_matrices=False)[2][: len(means) - 1]
+    f, m = (features - centre) @ directions.T, (means - centre) @ directions.T
+    return -(torch.cdist(f, m) ** 2).amin(1)
+
+
 def nearest_neighbour(features: Tensor, stored: Tensor) -> Tensor:
     """(n,): the cosine between features (n, D) and the nearest of the stored ones (m, D)."""
     return (F.normalize(features, dim=1) @ F.normalize(stored, dim=1).T).amax(1)

@@ -22,6 +22,7 @@ import torch
 from detection_scores import (
     auroc,
     cosine,
+    discriminant_mahalanobis,
     energy,
     expected_calibration_error,
     max_logit,
@@ -144,6 +145,7 @@ def scores(wanted: list[Seen], held_out: Seen, closed: tuple[Tensor, Tensor], re
             "energy, TPC + SLDA": energy(summed(seen, *closed), both),
             "cosine, SLDA": cosine(seen.frozen, means),
             "Mahalanobis, SLDA": mahalanobis(seen.frozen @ white, means @ white),
+            "discriminant Mahalanobis, SLDA": discriminant_mahalanobis(seen.frozen @ white, means @ white),
             "relative Mahalanobis, SLDA": relative_mahalanobis(seen.frozen @ white, means @ white),
             "relative Mahalanobis, memory": relative_mahalanobis(
                 seen.learned @ learned_white, learned_means @ learned_white
