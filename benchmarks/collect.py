@@ -13,7 +13,18 @@ from typing import Any
 
 from triphase import state as files
 
-OPTIONS = ("bc", "masking", "share_3", "bc_scope", "eps", "reset_momentum", "predict_over", "norm", "alpha", "beta")
+OPTIONS: tuple[str, ...] = (
+    "bc",
+    "masking",
+    "share_3",
+    "bc_scope",
+    "eps",
+    "reset_momentum",
+    "predict_over",
+    "norm",
+    "alpha",
+    "beta",
+)
 OPTIONS += ("stage2_epochs", "mean", "n_projected", "shrinkage", "weight", "empty_phase1", "classes")
 
 

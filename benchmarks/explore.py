@@ -102,7 +102,7 @@ def learned(bench: Bench, recipe: Change, options: Change) -> Scores:
     if isinstance(learner, FromClosedForm):
         learner.weight, learner.anchor = own["closed_form"], helper.closed_form.logits
     mean: dict[str, Tensor] = {}
-    scores = []
+    scores: list[Any] = []
     for experience in bench.stream.experiences:
         now = replace(FIRST if experience.index == 1 else bench.shape.rest, **recipe)
         if own["closed_form"]:

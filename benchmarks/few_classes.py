@@ -33,12 +33,14 @@ def scores(learner: Anchored, z: Tensor) -> dict[str, Tensor]:
     """What the members say, and their sum in both ways."""
     assert learner.score_stds is not None
     members = [torch.cat([m.logits(part) for part in z.split(200)]) for m in (learner.tpc, learner.closed_form)]
-    own = [standardize_seen(said, learner.known) for said in members]
-    shared = [standardize_seen(said, learner.known, s) for said, s in zip(members, learner.score_stds, strict=True)]
+    own = [standardize_seen(member, learner.known) for member in members]
+    shared = [
+        standardize_seen(member, learner.known, s) for member, s in zip(members, learner.score_stds, strict=True)
+    ]
     found = {"TPC": members[0], "SLDA of every depth": members[1]}
     return found | {
-        "own standard deviation": own[0] + CLOSED_FORM_WEIGHT * own[1],
-        "one standard deviation": shared[0] + CLOSED_FORM_WEIGHT * shared[1],
+        "own standard deviation": own[0] + CLOSED_FORM_WEIGHT["head"] * own[1],
+        "one standard deviation": shared[0] + CLOSED_FORM_WEIGHT["head"] * shared[1],
     }
 
 

@@ -84,7 +84,13 @@ def train(setting: Setting, experience: Experience, test: Images) -> dict[str, A
     model = build("resnet32", 100, image_size=SIZE, channels=3, seed=setting.seed)
     memory = Memory(2000 * N_CLASSES // 50, seed=setting.seed) if setting.memory else None
     learner = setting.learner(model, memory, pretrained=False, seed=setting.seed, **setting.options)
-    recipe = {"epochs": EPOCHS, "lr": 0.1, "n_mbe": 128, "weight_decay": 2e-4, "augment": "crop+flip"}
+    recipe: dict[str, Any] = {
+        "epochs": EPOCHS,
+        "lr": 0.1,
+        "n_mbe": 128,
+        "weight_decay": 2e-4,
+        "augment": "crop+flip",
+    }
     epochs: list[dict[str, Any]] = []
 
     def watch(step: Step) -> None:

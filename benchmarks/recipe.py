@@ -237,7 +237,7 @@ class Bench:
 
     def closed(self, learner: SLDA | RanPAC, depths: Sequence[str], unit: bool) -> Scores:
         """What a closed form says that reads csf at some depths."""
-        f_test, scores = joined(self.test_parts, depths, unit), []
+        f_test, scores = joined(self.test_parts, depths, unit), list[Any]()
         for experience, parts in zip(self.stream.experiences, self.parts, strict=True):
             learner.add(joined(parts, depths, unit), experience.images.labels)
             if experience.index in self.stream.evaluate_after:

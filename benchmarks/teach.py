@@ -51,7 +51,8 @@ def lessons(train: Images, seed: int = 0) -> list[list[Tensor]]:
 
     def take(c: int, n: int) -> Tensor:
         taken[c] += n
-        return rows[c][taken[c] - n : taken[c]]
+        drawn: Tensor = rows[c][taken[c] - n : taken[c]]
+        return drawn
 
     plan = [[take(c, 50) for c in order[:10]]]
     for k in range(LESSONS):
@@ -99,7 +100,7 @@ def everything(folders: list[Path], test: Path, every: int) -> dict[str, Any]:
     results: dict[str, Any] = {
         n: {"lesson": [], "accuracy": [], "seconds": []} for n in ("retrained", "slda", "ranpac")
     }
-    closed = {"slda": SLDA(model_of()), "ranpac": RanPAC(model_of())}
+    closed: dict[str, SLDA | RanPAC] = {"slda": SLDA(model_of()), "ranpac": RanPAC(model_of())}
     recipe = Recipe(epochs=4, lr=0.01, csf_lr=0.03, n_mbe=128, augment="flip")
     for index, folder in enumerate(folders, start=1):
         photos = scan(folder, SIZE, Budget())
@@ -116,12 +117,12 @@ def everything(folders: list[Path], test: Path, every: int) -> dict[str, Any]:
             start = time.perf_counter()
             joint.learn(Experience(1, concatenate(seen)), recipe)
             results["retrained"]["seconds"].append(time.perf_counter() - start)
-            for name, learner in {"retrained": joint, **closed}.items():
+            for name, tried in {"retrained": joint, **closed}.items():
                 results[name]["lesson"].append(index)
-                results[name]["accuracy"].append(tested(learner, test, names))
+                results[name]["accuracy"].append(tested(tried, test, names))
     everything = Experience(1, concatenate(seen))
-    with tempfile.TemporaryDirectory() as folder:  # once more with latents that were kept from lesson to lesson
-        context = Context(latents_folder=Path(folder))
+    with tempfile.TemporaryDirectory() as kept:  # once more with latents that were kept from lesson to lesson
+        context = Context(latents_folder=Path(kept))
         latent_views(model_of(), everything.images, 2, torch.float32, context)
         results["retrained"]["seconds_with_latents"] = retraining(everything, recipe, len(names), context)
     # and as most programs would do it: every pass from the pixels on

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from triphase import TPC, Memory, Recipe
 from triphase.app import calibration, ood
+from triphase.context import Context
 from triphase.data import sources
 from triphase.data.feature_cache import features, latents, unpack
 from triphase.data.images import Images, subsample
@@ -111,7 +112,7 @@ def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
 
     def at_last(y: Tensor, z: Tensor, frozen: Tensor) -> Seen:
         logits = torch.cat([learner.logits(unpack(part)) for part in z.split(500)])
-        return Seen(y, logits, features(model.eval(), z.unsqueeze(1))[:, 0], frozen)
+        return Seen(y, logits, features(model.eval(), z.unsqueeze(1), Context())[:, 0], frozen)
 
     everything = [at_first(images) for images in (held_out, test, lessons)]
     for experience in stream.experiences:
@@ -126,7 +127,9 @@ def teach(data: Path, order: int) -> tuple[Seen, Seen, Seen, Seen]:
 
 def summed(seen: Seen, means: Tensor, precision: Tensor) -> Tensor:
     """The scores of both members together, as `Anchored` answers."""
-    return standardized(seen.logits) + CLOSED_FORM_WEIGHT * standardized(slda(seen.frozen, means, precision))
+    return standardized(seen.logits) + CLOSED_FORM_WEIGHT["head"] * standardized(
+        slda(seen.frozen, means, precision)
+    )
 
 
 def scores(wanted: list[Seen], held_out: Seen, closed: tuple[Tensor, Tensor], replayed: Seen) -> list[Scores]:

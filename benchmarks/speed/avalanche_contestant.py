@@ -37,7 +37,7 @@ class Whole(nn.Module):
         super().__init__()
         self.split = load.model()
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        self.split.to(memory_format=self.layout)
+        self.split.to(memory_format=self.layout)  # type: ignore[call-overload]  # the stub forgets it
         set_trainable(self.split, llf=False, csf=True)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from workload import Workload, sgd, timed
 
-from triphase import DERpp, Memory, run
+from triphase import DERpp, FineTune, Memory, run
 from triphase.bench.run.evaluation import TestImages
 from triphase.context import Context
 from triphase.data import training_latents
 from triphase.data.batches import Batches
-from triphase.data.feature_cache import encode, unpack
+from triphase.data.feature_cache import encode, latent_views, unpack
 from triphase.learners.training import set_trainable
 
 Draws = list[list[tuple[Tensor, Tensor, Tensor]]]  # per experience: rows, slots, flips of each step
@@ -26,6 +26,7 @@ Draws = list[list[tuple[Tensor, Tensor, Tensor]]]  # per experience: rows, slots
 
 def triphase_run(load: Workload, name: str = "replay", save: bool = True, context: Context | None = None) -> float:
     """`run` as anyone would call it: decoding, checkpoints on disk and an evaluation of 100 images included."""
+    learner: FineTune | DERpp
     if name == "replay":
         learner = load.learner(context)
     else:
@@ -50,7 +51,7 @@ def triphase_beyond_latents(load: Workload, save: bool = True) -> tuple[float, f
         return call
 
     with (
-        patch.object(training_latents, "latent_views", timing(training_latents.latent_views)),
+        patch.object(training_latents, "latent_views", timing(latent_views)),
         patch.object(TestImages, "predict", timing(TestImages.predict)),
     ):
         whole = triphase_run(load, save=save)

@@ -30,10 +30,10 @@ def with_torchs_gradient(network: nn.Module) -> nn.Module:
     for module in network.modules():
         for name, layer in module.named_children():
             if isinstance(layer, DepthwiseConv2d):
-                plain = nn.Conv2d(
-                    *layer.weight.shape[:1] * 2, layer.kernel_size, 1, layer.padding, groups=layer.groups
-                )
-                plain.weight, plain.bias = layer.weight, None
+                n = len(layer.weight)
+                plain = nn.Conv2d(n, n, 1, groups=layer.groups, bias=False)
+                plain.kernel_size, plain.padding = layer.kernel_size, layer.padding
+                plain.weight = layer.weight
                 setattr(module, name, plain)
     return network
 

@@ -22,6 +22,7 @@ import time
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from generated_photos import make_photos
@@ -68,7 +69,7 @@ def slowest_functions(arguments: Sequence[str], n: int) -> list[tuple[float, flo
         subprocess.run(
             [sys.executable, __file__, "--profile", str(file), *arguments], check=True, stdout=subprocess.DEVNULL
         )
-        stats = pstats.Stats(str(file)).stats
+        stats: dict[Any, Any] = vars(pstats.Stats(str(file)))["stats"]
     rows = [
         (own, whole, f"{'/'.join(Path(path).parts[-2:])}:{line} {name}")
         for (path, line, name), (_, _, own, whole, _) in stats.items()

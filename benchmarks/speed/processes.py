@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter, process_time
+from typing import Any
 
 import torch
 
@@ -41,10 +42,8 @@ class Work:
 
     def model(self) -> SplitClassifier:
         """The network with its first weights."""
-        return build(self.backbone, N_CLASSES, image_size=self.image_size, **self._channels())
-
-    def _channels(self) -> dict[str, int]:
-        return {"channels": 3} if self.backbone == "small_cnn" else {}
+        channels: dict[str, Any] = {"channels": 3} if self.backbone == "small_cnn" else {}
+        return build(self.backbone, N_CLASSES, image_size=self.image_size, **channels)
 
 
 WORKS = (

@@ -1,6 +1,6 @@
 """Seconds of lessons and answers on real photos, beside another version of the project: taking turns in one run.
 
-    python benchmarks/speed/photo_lessons.py --photos grocery --against ../checkout-of-before [--rounds 3]
+    python benchmarks/speed/teach_photos.py --photos grocery --against ../checkout-of-before [--rounds 3]
 
 `grocery` has train/CLASS/*.jpg and test/CLASS/*.jpg, and the other version is a checkout (`git worktree add`). Each
 command runs in a process of its own: a first lesson of 20 classes, a second of 5, the second with --quick until its
@@ -33,8 +33,8 @@ def seconds(source: Path, *words: str | Path, until: str | None = None) -> float
     command = [sys.executable, "-m", "triphase", *map(str, words)]
     environment = os.environ | {"PYTHONPATH": str(source / "src"), "PYTHONUNBUFFERED": "1"}
     started, found = time.perf_counter(), None
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, env=environment, text=True, **both) as process:
+    out, both = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(command, env=environment, text=True, stdout=out, stderr=both) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if until is not None and until in line and found is None:
