@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from triphase.context import Context
 from triphase.data import augment
 from triphase.data.batches import Batches, Minibatch
 from triphase.data.feature_cache import encode
@@ -432,3 +433,16 @@ def test_recipes_may_change_between_experiences(first: dict[str, Any], then: dic
         batches.update_memory()
         assert all(mb.z.shape[1:] == (6, 6, 6) for mb in batches.balanced(grid(1, batches.n_balanced)))
         assert len(memory) == 6
+
+
+def test_random_crops_pass_the_engine_of_the_context() -> None:
+    """ONNX Runtime computes z from pixels where llf is frozen; the values differ from torch's by rounding."""
+    model, recipe = frozen_model(), Recipe(n_mbe=5, n_mbr=3, augment="crop+flip")
+    onnx = Context(engine="onnx")
+    with_torch, with_onnx = (
+        Batches(model, experience(), memory_of(model), recipe, seed=SEED, context=context)
+        for context in (Context(), onnx)
+    )
+    for expected, mb in zip(with_torch.mixed(grid(1, 3)), with_onnx.mixed(grid(1, 3)), strict=True):
+        torch.testing.assert_close(mb.z, expected.z, rtol=1e-4, atol=1e-4)
+    assert len(onnx.sessions) == 1

@@ -27,7 +27,7 @@ from triphase.data.streams import Experience
 from triphase.data.training_latents import Stores, TrainingLatents
 from triphase.errors import InvalidValue
 from triphase.models import SplitClassifier
-from triphase.models.engine import engine_of
+from triphase.models.engine import engine_of, frozen_form
 from triphase.randomness import generator
 
 Depth = Literal["llf", "csf"]
@@ -275,9 +275,10 @@ class Batches:
         """z, or features, from pixels, and from stored latents."""
         parts = []
         if samples.x is not None:
-            learns = not self.model.is_frozen("llf")
+            learns, x = not self.model.is_frozen("llf"), self._latents.upload(samples.x)
+            onnx = not learns and engine_of(self.context, self.model.llf) != "torch"
             with torch.set_grad_enabled(torch.is_grad_enabled() and learns), self.context.stopwatch.time("llf"):
-                parts.append(self.model.encode(self._latents.upload(samples.x)))
+                parts.append(self.model.encode(x, frozen_form(self.model.llf, x, self.context) if onnx else None))
         if samples.n_all_replayed and self.memory is not None and self.memory.store == "latent":
             parts.append(unpack(self._latents.upload(self.memory["z"][samples.slots]).float()))
         z = torch.cat(parts) if len(parts) > 1 else parts[0]
