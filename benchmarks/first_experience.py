@@ -93,13 +93,13 @@ def train(setting: Setting, experience: Experience, test: Images) -> dict[str, A
     }
     epochs: list[dict[str, Any]] = []
 
-    def watch(step: Step) -> None:
+    def tick(step: Step) -> None:
         if step.step == step.steps:
             epochs.append({"phase": step.phase, **measure(model, test)})
             model.train()
 
     started = time.process_time()
-    learner.learn(experience, Recipe(**(recipe | setting.recipe)), watch)
+    learner.learn(experience, Recipe(**(recipe | setting.recipe)), tick)
     end = measure(model, test)
     return {"name": setting.name, "end": end, "epochs": epochs, "seconds": round(time.process_time() - started)}
 

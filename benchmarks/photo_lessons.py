@@ -90,7 +90,7 @@ def _quick_lesson(model: Path, photos: Path, options: ModelOptions, last: bool) 
     clock, context = Clock(), Context(engine="auto")
     seconds: Result = {}
 
-    def watch(event: Result) -> None:
+    def on_event(event: Result) -> None:
         if event["event"] == "taught_quick":
             seconds.update(clock.read())
             if last:
@@ -99,7 +99,7 @@ def _quick_lesson(model: Path, photos: Path, options: ModelOptions, last: bool) 
     refused = False
     with suppress(_QuickEnough):
         settings = LessonSettings(force=True, quick=True)
-        refused = teach(model, photos, options, settings, watch=watch, context=context).refused
+        refused = teach(model, photos, options, settings, on_event=on_event, context=context).refused
     return {**(seconds or clock.read()), "refused": refused}
 
 

@@ -55,7 +55,7 @@ def run(options: RunOptions, out: Path, data: Path) -> Report:
     truth = true_labels(replace(options, labelled=None, learner_options=()), data)
     counted: dict[int, dict[str, int]] = {}
 
-    def watch(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         learner = setup.learner
         assert isinstance(learner, TPC)
         if event["event"] == "epoch" and event["phase"] == "II" and learner.pseudo_labels is not None:
@@ -65,7 +65,7 @@ def run(options: RunOptions, out: Path, data: Path) -> Report:
             counted[event["experience"]] = {"unlabelled": len(images), "used": used, "right": right}
             (place / "pseudo_labels.json").write_text(json.dumps(counted))
 
-    return setup.run(place, watch=watch, save_every=30.0)
+    return setup.run(place, on_event=on_event, save_every=30.0)
 
 
 def quality(out: Path, pattern: str) -> str:

@@ -50,7 +50,7 @@ def test_in_memory_and_on_disk_give_the_same(tmp_path: Path) -> None:
 def test_the_watcher_sees_each_experience_begin_step_and_end(tmp_path: Path) -> None:
     events: list[Event] = []
     stream = tiny_stream()
-    run(FineTune(tiny_model()), stream, first=FIRST, rest=REST, out=tmp_path / "run", watch=events.append)
+    run(FineTune(tiny_model()), stream, first=FIRST, rest=REST, out=tmp_path / "run", on_event=events.append)
     kinds = [event["event"] for event in events if event["event"] != "step"]
     assert kinds == ["begin", *["epoch"] * 3, "evaluated", "begin", *["epoch"] * 3, "evaluated", "done"]
     begin = [event for event in events if event["event"] == "begin"][1]
@@ -101,7 +101,7 @@ def test_what_is_done_is_not_learned_again(stop_at_save: Callable[..., None], tm
     stop_at_save(None)
     events: list[Event] = []
     stream = counted(3, 2, 2)
-    report = run(OnlyTheLast(6), stream, first=RECIPE, out=tmp_path / "run", save_every=0, watch=events.append)
+    report = run(OnlyTheLast(6), stream, first=RECIPE, out=tmp_path / "run", save_every=0, on_event=events.append)
     assert report.curve == [1.0, 1.0, 1.0] and report.evaluated_after == [1, 2, 3]
     assert events[0] == {"event": "resumed", "experience": 3}
 
@@ -163,8 +163,8 @@ def test_ctrl_c_says_how_to_continue(stop_at_save: Callable[..., None], tmp_path
 
 
 def test_ctrl_c_stays_what_it_is_where_nothing_is_saved() -> None:
-    def watch(event: Event) -> None:
+    def on_event(event: Event) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(Oracle(4), counted(2, 2, 2), first=RECIPE, watch=watch)
+        run(Oracle(4), counted(2, 2, 2), first=RECIPE, on_event=on_event)

@@ -45,12 +45,12 @@ def test_time_is_that_of_learning_alone(monkeypatch: pytest.MonkeyPatch, tmp_pat
             now[0] += 100
             return super().state_dict()
 
-    def watch(event: Event) -> None:
+    def on_event(event: Event) -> None:
         now[0] += 10
 
     for module in (runner, timing):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    report = run(Slow(4), counted(2, 2, 2), first=RECIPE, out=tmp_path / "run", watch=watch, save_every=0)
+    report = run(Slow(4), counted(2, 2, 2), first=RECIPE, out=tmp_path / "run", on_event=on_event, save_every=0)
     assert report.phase_seconds == {"one": 4.0, "two": 8.0}
     assert report.train_seconds == 12.0
 

@@ -249,9 +249,9 @@ def test_help_begins_with_what_most_people_need() -> None:
 def test_the_terminal_shows_how_far_a_lesson_is() -> None:
     progress = LessonView(quiet=True)
     assert "Preparing" in str(progress.draw())
-    progress.watch({"event": "scan", "done": 32, "total": 64})
+    progress.on_event({"event": "scan", "done": 32, "total": 64})
     assert "32 of 64 photos" in str(progress.draw()) and str(progress.draw()).count("█") == 12
-    progress.watch({"event": "step", "phase": "II", "epoch": 2, "epochs": 4, "step": 1, "steps": 1})
+    progress.on_event({"event": "step", "phase": "II", "epoch": 2, "epochs": 4, "step": 1, "steps": 1})
     assert "Phase II: learning all classes" in str(progress.draw()) and "epoch 2 of 4" in str(progress.draw())
 
 

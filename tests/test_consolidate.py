@@ -26,7 +26,7 @@ def always(better: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_better_model_is_published_and_can_be_undone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     always(True, monkeypatch)
     events: list[dict[str, Any]] = []
-    outcome = consolidate(path, watch=events.append)
+    outcome = consolidate(path, on_event=events.append)
     assert outcome.published and outcome.version == 2 and outcome.epochs == module.EPOCHS
     assert {event["phase"] for event in events if event["event"] == "step"} == {"consolidate"}
     assert Predictor.open(path).names == ("blue", "green", "red")
@@ -85,7 +85,7 @@ def test_killed_at_any_step_the_same_call_ends_with_the_same_model(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        consolidate(path, watch=stop)
+        consolidate(path, on_event=stop)
     outcome = consolidate(path)
     assert outcome.notes == ["An interrupted consolidation was continued."]
     states = [Store(model).load()[0] for model in (whole, path)]

@@ -69,13 +69,13 @@ def test_no_checkpoint_is_written_into_what_takes_its_place(
     monkeypatch.setattr(lesson_checkpoint, "SAVE_EVERY", 0.0)
     seen: dict[str, bytes | None] = {}
 
-    def watch(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         if event["event"] == "step" and not seen:
             theft(world.base)
             seen.update(everything(world.base.parent))
 
     with pytest.raises(LockLost, match="was moved, deleted or unlocked"):
-        teach(world.base, world.two, settings=LessonSettings(force=True), watch=watch)
+        teach(world.base, world.two, settings=LessonSettings(force=True), on_event=on_event)
     assert everything(world.base.parent) == seen
 
 

@@ -64,14 +64,14 @@ def test_a_node_that_is_killed_loses_nothing_and_every_run_is_as_on_one_computer
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="Run again to continue"):
-        execute(schedule, summary, on_cluster(), watch=stop_in_the_middle)
+        execute(schedule, summary, on_cluster(), on_progress=stop_in_the_middle)
 
     def kill_a_node(progress: Progress) -> None:
         if len(progress.running) == 2 and any(0 < share < 1 for share in progress.running.values()) and not shares:
             shares.append({job.title: share for job, share in progress.running.items()})
             cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
 
-    done = execute(schedule, summary, on_cluster(), watch=kill_a_node)
+    done = execute(schedule, summary, on_cluster(), on_progress=kill_a_node)
     assert shares, "two runs were under way when the node was killed"
     assert not done.failed and len(done.results) == len(schedule.jobs(done.results)) == 3
     assert [w for w in done.warnings if "was lost" in w], done.warnings
@@ -89,4 +89,4 @@ def test_a_cluster_that_ends_is_named(cluster: Any, tmp_path: Path) -> None:
         cluster.head_node.kill_gcs_server(check_alive=False)
 
     with pytest.raises(Unreachable, match="is gone; what was saved is in .* run again to continue"):
-        execute(schedule, tmp_path / "sweep.json", back_end, watch=end_the_cluster)
+        execute(schedule, tmp_path / "sweep.json", back_end, on_progress=end_the_cluster)

@@ -53,7 +53,7 @@ def test_a_folder_is_scanned_class_by_class(tmp_path: Path) -> None:
     dog, far = picture(tmp_path / "dog" / "1.PNG", 10), picture(tmp_path / "dog" / "2024" / "may" / "2.jpg", 20)
     cat = picture(tmp_path / "cat" / "3.bmp", 30)
     events: list[dict[str, Any]] = []
-    found = scan(tmp_path, 4, Budget(1 << 20), watch=events.append)
+    found = scan(tmp_path, 4, Budget(1 << 20), on_event=events.append)
     assert found.names == ["cat", "dog"] and found.paths == [cat, dog, far] and len(found) == 3
     assert found.labels.tolist() == [0, 1, 1] and len(found.ids.unique()) == 3
     assert found.images.read(torch.arange(3))[:, 0, 0, 0].tolist() == [30, 10, 20]
@@ -172,7 +172,7 @@ def test_many_photos_are_scanned_a_few_at_a_time(tmp_path: Path, n: int) -> None
     for i in range(1, n):
         (tmp_path / "cat" / f"{i}.png").write_bytes(content + struct.pack("I", i))
     done: list[int] = []
-    found = scan(tmp_path, 8, watch=lambda event: done.append(event["done"] + (event["event"] == "decode") * n))
+    found = scan(tmp_path, 8, on_event=lambda event: done.append(event["done"] + (event["event"] == "decode") * n))
     assert len(found) == len(found.ids.unique()) == n and done[-1] == 2 * n
     assert done == sorted(done) and len(done) > n / 25
 
@@ -315,12 +315,12 @@ def test_a_photo_that_changes_between_hashing_and_decoding_is_named(
     path = picture(tmp_path / "cat" / "restless.png", 3)
     os.utime(path, (1, 1))
 
-    def watch(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         if event["event"] == "scan":
             meddle(path)
 
     with pytest.raises(BadData, match=rf"restless\.png{words}"):
-        scan(tmp_path, 8, watch=watch)
+        scan(tmp_path, 8, on_event=on_event)
 
 
 def test_large_images_are_decoded_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

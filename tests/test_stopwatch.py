@@ -74,7 +74,7 @@ def test_a_backward_pass_is_of_csf_where_it_learns_but_for_the_time_of_the_head(
 ) -> None:
     stopwatch = Stopwatch()
     with stopwatch.time_backward(csf_learns):
-        stopwatch.seconds["head"] += 3  # as the hooks of `watch` do
+        stopwatch.seconds["head"] += 3  # as the hooks of `time_forward` do
         clock.now += 9
     assert stopwatch.seconds[part] + (3 if csf_learns else 0) == 10 and sum(stopwatch.seconds.values()) == 10
 

@@ -89,7 +89,7 @@ def test_a_run_that_another_process_executes_is_waited_for(tmp_path: Path) -> No
     looks = 0
     with locked(only.directory):
 
-        def watch(progress: Progress) -> None:
+        def on_progress(progress: Progress) -> None:
             nonlocal looks
             looks += 1
             assert not (tmp_path / "log").exists()
@@ -97,7 +97,7 @@ def test_a_run_that_another_process_executes_is_waited_for(tmp_path: Path) -> No
                 raise KeyboardInterrupt
 
         with pytest.raises(Interrupted, match="is saved. Run again to continue"):
-            execute(schedule, tmp_path / "sweep.json", local(tmp_path), watch=watch)
+            execute(schedule, tmp_path / "sweep.json", local(tmp_path), on_progress=on_progress)
     assert len(execute(schedule, tmp_path / "sweep.json", local(tmp_path)).results) == 1
 
 

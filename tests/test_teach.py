@@ -345,7 +345,7 @@ def test_half_precision_teaches_another_model_and_an_unfinished_lesson_keeps_its
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lesson.teach(half, world.one, small, LessonSettings(precision="bfloat16"), watch=stop)
+        lesson.teach(half, world.one, small, LessonSettings(precision="bfloat16"), on_event=stop)
     outcome = lesson.teach(half, world.one, small)
     assert "The photos or the model changed since a lesson was interrupted: it was started again." in outcome.notes
     assert_same_state(half, whole)

@@ -46,5 +46,5 @@ def test_a_quick_version_counts_the_photos_of_its_lesson(world: World) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        teach(world.base, world.two, None, LessonSettings(quick=True, force=True), watch=stop)
+        teach(world.base, world.two, None, LessonSettings(quick=True, force=True), on_event=stop)
     assert [(e.event["event"], e.photos) for e in timeline(world.base)] == [("taught", 30), ("taught_quick", 45)]

@@ -127,7 +127,7 @@ def test_a_killed_lesson_goes_on_and_ends_the_same(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        teach(killed, photos, settings=settings, watch=stop)
+        teach(killed, photos, settings=settings, on_event=stop)
     outcome = teach(killed, photos, settings=settings)
     assert "An interrupted lesson was continued." in outcome.notes
     assert any(note.startswith("Of 6 photos in _unlabelled") for note in outcome.notes)

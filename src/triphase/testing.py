@@ -69,11 +69,11 @@ def check_resumed_equals_uninterrupted(make: Make) -> None:
     for experience in experiences:
         snapshots.append((experience.index, len(positions), _through_disk(learner.state_dict())))
 
-        def watch(step: Step, index: int = experience.index) -> None:
+        def tick(step: Step, index: int = experience.index) -> None:
             positions.append(_position(index, step))
             snapshots.append((index, len(positions), _through_disk(learner.state_dict())))
 
-        _learn(learner, experience, watch)
+        _learn(learner, experience, tick)
     expected = _end(learner)
     for index, taken, snapshot in snapshots:
         where = f"continued after step {taken}, in experience {index}"

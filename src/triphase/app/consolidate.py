@@ -84,7 +84,7 @@ def consolidate(
     minutes: float | None = None,
     *,
     keep: int = KEEP,
-    watch: OnEvent = lambda event: None,
+    on_event: OnEvent = lambda event: None,
     device: str | torch.device | None = None,
     precision: LessonPrecision = "float32",
 ) -> Consolidation:
@@ -103,12 +103,12 @@ def consolidate(
         checkpoint = LessonCheckpoint(
             store, f"consolidate {minutes}".encode(), model, epochs=_epochs(model, samples, minutes)
         )
-        checkpoint.resume(notes, watch)
+        checkpoint.resume(notes, on_event)
         recipe = Recipe(epochs=checkpoint.epochs, lr=0.1, csf_lr=0.03, n_mbe=BATCH, latent_crops=True)
         begin = {"event": "begin", "images": samples, "classes": len(model.names), "minibatch": BATCH}
-        watch(begin | {"steps": {"consolidate": recipe.epochs * math.ceil(samples / BATCH)}})
+        on_event(begin | {"steps": {"consolidate": recipe.epochs * math.ceil(samples / BATCH)}})
         with checkpoint.saving(), explain_out_of_memory("go on with the same command and --device cpu"):
-            learner.consolidate(recipe, checkpoint.tick(watch))
+            learner.consolidate(recipe, checkpoint.tick(on_event))
         calibrate(model)
         after = judge(model)
         with suppress(CannotWrite):  # a last checkpoint is no longer needed

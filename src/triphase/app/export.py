@@ -52,7 +52,7 @@ def export(
     photos: Path | str | None = None,
     quantize: bool = False,
     skip_bad: bool = False,
-    watch: OnEvent = lambda event: None,
+    on_event: OnEvent = lambda event: None,
     device: str | torch.device = "cpu",
 ) -> Exported:
     """Write the version in use as an ONNX file, after checking that it answers like the model.
@@ -60,7 +60,7 @@ def export(
     Answers are compared on `photos`, a folder; without it on the photos that the model stores, or on generated
     images and stored latents. The model answers on `device`, the file on the CPU.
     `quantize` computes the network in 8-bit integers, calibrated on the same photos.
-    `watch` gets {"event": "decode", "done": n, "total": n} and {"event": "stage", "name": ...}.
+    `on_event` gets {"event": "decode", "done": n, "total": n} and {"event": "stage", "name": ...}.
     """
     store, out = Store(model), Path(out)
     _check_target(out, store.path)
@@ -73,12 +73,12 @@ def export(
     if photos is None:
         samples = stored_samples(parts.get("memory"), predictor.size)
     else:
-        samples = photo_samples(Path(photos), predictor.names, predictor.size, skip_bad=skip_bad, watch=watch)
-    watch({"event": "stage", "name": "Exporting"})
-    graph, parity, latents = _checked_graph(parts, predictor, samples, watch)
+        samples = photo_samples(Path(photos), predictor.names, predictor.size, skip_bad=skip_bad, on_event=on_event)
+    on_event({"event": "stage", "name": "Exporting"})
+    graph, parity, latents = _checked_graph(parts, predictor, samples, on_event)
     loss = None
     if quantize:
-        watch({"event": "stage", "name": "Calibrating 8-bit integers"})
+        on_event({"event": "stage", "name": "Calibrating 8-bit integers"})
         graph, loss = quantization.quantize(graph, samples)
     describe_(graph, predictor, version.number, "int8" if quantize else "float32")
     content = graph.SerializeToString()
@@ -142,7 +142,7 @@ def _check_target(out: Path, model: Path) -> None:
 
 
 def _checked_graph(
-    parts: Mapping[str, Any], predictor: Predictor, samples: Samples, watch: OnEvent
+    parts: Mapping[str, Any], predictor: Predictor, samples: Samples, on_event: OnEvent
 ) -> tuple[ModelProto, Parity, Parity | None]:
     """The graph of inference parts, checked to answer as their predictor does."""
     try:
@@ -154,6 +154,6 @@ def _checked_graph(
             tail = run_latents(open_session(content, torch.get_num_threads()))
     except (RuntimeError, ValueError, ValidationError) as error:
         raise Mismatch(f"This model cannot be written as ONNX ({error}).") from error
-    watch({"event": "stage", "name": "Comparing its answers with the model's"})
+    on_event({"event": "stage", "name": "Comparing its answers with the model's"})
     parity = check_pixels(predictor, whole, samples.pixels)
     return graph, parity, None if tail is None else check_latents(predictor, tail, samples.latents)

@@ -39,7 +39,7 @@ class Samples:
     skipped: tuple[str, ...] = ()  # a sentence for each photo that cannot be read
 
 
-def photo_samples(folder: Path, names: Sequence[str], size: int, *, skip_bad: bool, watch: OnEvent) -> Samples:
+def photo_samples(folder: Path, names: Sequence[str], size: int, *, skip_bad: bool, on_event: OnEvent) -> Samples:
     """The photos in a folder at any depth; those in class folders get their labels."""
     if not folder.is_dir():
         raise BadData(f"There is no folder {folder}; --photos takes a folder of photos.")
@@ -59,7 +59,7 @@ def photo_samples(folder: Path, names: Sequence[str], size: int, *, skip_bad: bo
     decoded: list[Tensor | str] = []
     for start in range(0, len(files), CHUNK):
         decoded += in_threads(decode_one, files[start : start + CHUNK])
-        watch({"event": "decode", "done": len(decoded), "total": len(files)})
+        on_event({"event": "decode", "done": len(decoded), "total": len(files)})
     good = [(file, pixels) for file, pixels in zip(files, decoded, strict=True) if isinstance(pixels, Tensor)]
     if not good:
         raise BadData(f"No photo in {folder} can be read; give a folder with some, at any depth.")

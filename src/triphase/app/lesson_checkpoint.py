@@ -49,7 +49,7 @@ class LessonCheckpoint:
         self._states = Checkpoint(store.work / "state", store.directory.lock)
         self._saved_at = time.perf_counter()
 
-    def resume(self, notes: list[str], watch: OnEvent) -> bool:
+    def resume(self, notes: list[str], on_event: OnEvent) -> bool:
         """Load the state of an interrupted lesson, if it was this one; `notes` get a sentence about it."""
         try:
             mark = self._store.directory.read_lesson()
@@ -73,7 +73,7 @@ class LessonCheckpoint:
             mark = mark.model_copy(update=how)
             self._store.directory.write_lesson(mark)
         self._mark = mark
-        watch({"event": "resumed"})
+        on_event({"event": "resumed"})
         return True
 
     @property
@@ -109,7 +109,7 @@ class LessonCheckpoint:
         finally:
             self._states.wait()
 
-    def tick(self, watch: OnEvent) -> Tick:
+    def tick(self, on_event: OnEvent) -> Tick:
         """Report progress as "step" events and save, each at its own pace."""
         drawn_at = 0.0
 
@@ -118,7 +118,7 @@ class LessonCheckpoint:
             now = time.perf_counter()
             if step.step == step.steps or now - drawn_at >= DRAW_EVERY:
                 event = {"event": "step", "phase": step.phase, "epoch": step.epoch, "epochs": step.epochs}
-                watch(event | {"step": step.step, "steps": step.steps})
+                on_event(event | {"step": step.step, "steps": step.steps})
                 drawn_at = now
             self.save_if_due()
 

@@ -85,14 +85,14 @@ def evaluate(
     folder: Path,
     *,
     skip_bad: bool = False,
-    watch: OnEvent = lambda event: None,
+    on_event: OnEvent = lambda event: None,
     device: str | torch.device = "cpu",
 ) -> ModelEvaluation:
     """Accuracy on class folders; classes that the model does not know are refused."""
     store, budget = open_store(path), Budget()
     parts, _ = store.load(parts=("inference", "taught"))
     predictor, taught = Predictor(parts, device, torch.get_num_threads()), parts["taught"]
-    photos = scan(folder, predictor.size, budget, skip_bad=skip_bad, watch=watch)
+    photos = scan(folder, predictor.size, budget, skip_bad=skip_bad, on_event=on_event)
     names = predictor.names
     if strangers := [name for name in photos.names if name not in names]:
         raise Mismatch(f"The model was never taught {', '.join(strangers)}; it knows {', '.join(names)}.")
@@ -151,7 +151,7 @@ def unteach(
     photos: Sequence[Path],
     *,
     skip_bad: bool = False,
-    watch: OnEvent = lambda event: None,
+    on_event: OnEvent = lambda event: None,
     device: str | torch.device | None = None,
 ) -> tuple[Version, int]:
     """Remove photos, by content, from memory, exemplars and statistics; return how many were found.
@@ -159,7 +159,7 @@ def unteach(
     `photos` are files, or folders with photos at any depth.
     """
     with changing(path, device) as (store, model, version):
-        files, ids = find_taught(photos, model.taught, skip_bad=skip_bad, watch=watch)
+        files, ids = find_taught(photos, model.taught, skip_bad=skip_bad, on_event=on_event)
         if not files:
             raise BadData(f"No photo in {_shown_paths(photos)} was taught to this model: nothing to take back.")
         labels = torch.tensor([model.taught[id_] for id_ in ids.tolist()])

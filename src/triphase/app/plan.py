@@ -90,7 +90,7 @@ def plan_lesson(
     folder: Path,
     options: ModelOptions | Mapping[str, Any] | None,
     settings: LessonSettings,
-    watch: OnEvent,
+    on_event: OnEvent,
     context: Context,
 ) -> Plan:
     """Open the model, scan the photos and compare the two; nothing is written."""
@@ -98,7 +98,7 @@ def plan_lesson(
     if settings.quick and not isinstance(model.learner, QuickLearner):
         raise InvalidValue(f"The learner {model.options.learner} has one speed; --quick needs anchored.")
     taught = {id_: model.names[label] for id_, label in model.taught.items()}
-    photos = scan(folder, model.size, context.budget, taught=taught, skip_bad=settings.skip_bad, watch=watch)
+    photos = scan(folder, model.size, context.budget, taught=taught, skip_bad=settings.skip_bad, on_event=on_event)
     if pending - set(photos.ids.tolist()):
         raise Mismatch(
             f"{store.path} has learned the last lesson in part (--quick), and not all its photos are in {folder}: "
@@ -113,13 +113,13 @@ def plan_lesson(
         raise Mismatch(f"{' '.join(doubtful)} If that is meant, teach with --force.")
     n_known_already, n_corrected = sum(photos.known_already.values()), int(photos.corrected.sum())
     taken = {*taught, *photos.ids.tolist()}
-    unlabelled, remarks = _unlabelled(folder, model, settings, bool(counts), taken, watch)
+    unlabelled, remarks = _unlabelled(folder, model, settings, bool(counts), taken, on_event)
     photos = replace(photos, remarks=[*photos.remarks, *remarks])
     return Plan(photos, model, pending, counts, n_known_already, n_corrected, doubtful, unlabelled)
 
 
 def _unlabelled(
-    folder: Path, model: Model, settings: LessonSettings, learns: bool, taken: Collection[int], watch: OnEvent
+    folder: Path, model: Model, settings: LessonSettings, learns: bool, taken: Collection[int], on_event: OnEvent
 ) -> tuple[UnlabelledPhotos, list[str]]:
     """The unlabelled photos that a lesson learns from, or a sentence why it leaves them out."""
     found, size, uses = unlabelled_files(folder), model.size, isinstance(model.learner, UsesUnlabelled)
@@ -128,9 +128,9 @@ def _unlabelled(
         budget, skip_bad = model.context.budget, settings.skip_bad
 
         def tell(event: dict[str, Any]) -> None:
-            watch(event | {"unlabelled": True})
+            on_event(event | {"unlabelled": True})
 
-        return scan_unlabelled(folder, size, budget, taken, skip_bad=skip_bad, watch=tell), []
+        return scan_unlabelled(folder, size, budget, taken, skip_bad=skip_bad, on_event=tell), []
     remarks = [left_out_message(len(found), model.options.learner, uses, asked_for)] if found else []
     return UnlabelledPhotos(NO_IMAGES, torch.empty(0, 2, dtype=torch.long)), remarks
 

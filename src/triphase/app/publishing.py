@@ -120,7 +120,7 @@ def publish_quick(
     evaluation: Evaluation,
     checkpoint: LessonCheckpoint,
     settings: LessonSettings,
-    watch: OnEvent,
+    on_event: OnEvent,
 ) -> None:
     """Publish what the closed form has learned, unless the guard refuses it; the whole lesson replaces it later."""
     if evaluation.refused and not settings.force:
@@ -128,7 +128,7 @@ def publish_quick(
     event = {"event": "taught_quick", "images": len(lesson.experience.images), "drop": evaluation.verdict.drop}
     version = _publish(store, model, evaluation, event, replace=checkpoint.quick_version)
     checkpoint.continue_from(version.number)
-    watch({"event": "taught_quick", "version": version.number})
+    on_event({"event": "taught_quick", "version": version.number})
 
 
 def report_nothing(store: Store, plan: Plan, settings: LessonSettings, started: float) -> Outcome:

@@ -99,23 +99,23 @@ def scan(
     *,
     taught: Mapping[int, str] | None = None,
     skip_bad: bool = False,
-    watch: OnEvent = lambda event: None,
+    on_event: OnEvent = lambda event: None,
 ) -> Photos:
     """Hash every photo in the class folders of `root`, then decode those that are new, each once.
 
     From one decoded image come the square for the near-duplicate hash and the size x size square that a lesson
     learns from; for a JPEG both come from the fraction that covers the larger one. Pixels are kept in what `budget`
     allocates; without one they are not kept, as for a dry run. `taught` says which ids have been taught as which
-    class; those are counted, not decoded. `watch` gets {"event": "scan", "done": n, "total": n} while files are
+    class; those are counted, not decoded. `on_event` gets {"event": "scan", "done": n, "total": n} while files are
     hashed, then "decode" events. Photos that cannot be read are refused by name, or left out with skip_bad; the
     same photo in two classes is refused.
     """
     root, before = Path(root), taught or {}
     listed, remarks, nested = _list(root)
-    files = _hash_all(listed, watch)
+    files = _hash_all(listed, on_event)
     first = {file.id: file for file in sorted(files, reverse=True) if not file.fault}
     new = sorted(file for file in first.values() if before.get(file.id) != file.name)
-    decoded = _decode_all(new, size, budget, watch)
+    decoded = _decode_all(new, size, budget, on_event)
     files = [file._replace(fault=file.fault or decoded.faults.get(file.id, "")) for file in files]
     good = _readable(files, root, skip_bad)
     distinct = _distinct(good)
@@ -142,13 +142,13 @@ def scan(
 
 
 def scan_unlabelled(
-    root: Path, size: int, budget: Budget, left_out: Collection[int], *, skip_bad: bool, watch: OnEvent
+    root: Path, size: int, budget: Budget, left_out: Collection[int], *, skip_bad: bool, on_event: OnEvent
 ) -> UnlabelledPhotos:
     """Decode the photos in the folder of unlabelled ones, each content once, but for the ids that are left out."""
-    files = _hash_all([_File("", path) for path in unlabelled_files(root)], watch)
+    files = _hash_all([_File("", path) for path in unlabelled_files(root)], on_event)
     distinct = {file.id: file for file in reversed(files) if not file.fault and file.id not in left_out}
     wanted = sorted(distinct.values())
-    decoded = _decode_all(wanted, size, budget, watch)
+    decoded = _decode_all(wanted, size, budget, on_event)
     faults = [*(file.fault for file in files if file.fault), *decoded.faults.values()]
     if faults and not skip_bad:
         raise BadData(f"{faults[0]} {SKIP_BAD}")
@@ -164,7 +164,7 @@ def find_taught(
     taught: Collection[int],
     *,
     skip_bad: bool = False,
-    watch: OnEvent = lambda event: None,
+    on_event: OnEvent = lambda event: None,
 ) -> tuple[list[Path], Tensor]:
     """The taught photos among files and folders, at any depth: each content once, and their ids."""
     listed: list[_File] = []
@@ -172,7 +172,7 @@ def find_taught(
         if not path.is_dir():
             check_file(path)
         listed += [_File("", file) for file in (files_below(path).images if path.is_dir() else [path])]
-    files = _hash_all(listed, watch)
+    files = _hash_all(listed, on_event)
     bad = [file.fault for file in files if file.fault]
     if bad and not skip_bad:
         raise BadData(f"{bad[0]} {SKIP_BAD}")
@@ -208,16 +208,16 @@ def _class_of(folder: Path) -> str:
 
 
 def _in_chunks(
-    work: Callable[[Item], Result], items: Sequence[Item], event: str, watch: OnEvent
+    work: Callable[[Item], Result], items: Sequence[Item], event: str, on_event: OnEvent
 ) -> Iterator[list[Result]]:
     """Apply `work` to the items in threads, a chunk at a time; each chunk is an event."""
     for start in range(0, len(items), CHUNK):
         results = in_threads(work, items[start : start + CHUNK])
-        watch({"event": event, "done": start + len(results), "total": len(items)})
+        on_event({"event": event, "done": start + len(results), "total": len(items)})
         yield results
 
 
-def _hash_all(files: Sequence[_File], watch: OnEvent) -> list[_File]:
+def _hash_all(files: Sequence[_File], on_event: OnEvent) -> list[_File]:
     """The files with their ids, or with a sentence why they cannot be read."""
 
     def hash_one(file: _File) -> _File:
@@ -227,10 +227,10 @@ def _hash_all(files: Sequence[_File], watch: OnEvent) -> list[_File]:
         except BadData as error:
             return file._replace(fault=str(error))
 
-    return [file for chunk in _in_chunks(hash_one, files, "scan", watch) for file in chunk]
+    return [file for chunk in _in_chunks(hash_one, files, "scan", on_event) for file in chunk]
 
 
-def _decode_all(files: Sequence[_File], size: int, budget: Budget | None, watch: OnEvent) -> _Decoded:
+def _decode_all(files: Sequence[_File], size: int, budget: Budget | None, on_event: OnEvent) -> _Decoded:
     """Pixels and near-duplicate hashes of files, each decoded once."""
     pixels = None if budget is None else budget.allocate((len(files), 3, size, size), torch.uint8)
     hashes = torch.zeros(len(files), 2, dtype=torch.long)
@@ -252,7 +252,7 @@ def _decode_all(files: Sequence[_File], size: int, budget: Budget | None, watch:
         return thumbnail
 
     done = 0
-    for chunk in _in_chunks(decode_one, range(len(files)), "decode", watch):
+    for chunk in _in_chunks(decode_one, range(len(files)), "decode", on_event):
         rows = [row for row, thumbnail in enumerate(chunk, start=done) if thumbnail is not None]
         if rows:
             hashes[rows] = dhash(torch.stack([thumbnail for thumbnail in chunk if thumbnail is not None]))

@@ -32,7 +32,7 @@ def teach(
     options: ModelOptions | Mapping[str, Any] | None = None,
     settings: LessonSettings | None = None,
     *,
-    watch: OnEvent = lambda event: None,
+    on_event: OnEvent = lambda event: None,
     context: Context | None = None,
 ) -> Outcome:
     """Learn what is new in a folder of photos and publish it, unless too much is forgotten.
@@ -46,10 +46,10 @@ def teach(
     )
     store, new = Store(path), not path.exists()
     with store.lock(), _no_empty_folder(store, new), context.reuse_latents():
-        plan = plan_lesson(store, photos, options, settings, watch, context)
+        plan = plan_lesson(store, photos, options, settings, on_event, context)
         if not plan.counts:
             return report_nothing(store, plan, settings, started)
-        model, notes = plan.model, [*plan.photos.remarks, *_unlearn_corrected(plan, watch)]
+        model, notes = plan.model, [*plan.photos.remarks, *_unlearn_corrected(plan, on_event)]
         baseline = Baseline.of(model)
         new_photos = plan.photos
         lesson = hold_out(model, new_photos.images, new_photos.names, new_photos.hashes, new_photos.times)
@@ -59,16 +59,16 @@ def teach(
         recipe = recipe_of(model, lesson)
         model.network.accelerate(precision=settings.precision)
         checkpoint = LessonCheckpoint(store, plan.content, model, quick_version=bool(plan.pending))
-        resumed = checkpoint.resume(notes, watch)
+        resumed = checkpoint.resume(notes, on_event)
         seen_by_quick = resumed or plan.pending == set(plan.photos.ids.tolist())
         if settings.quick and not seen_by_quick and len(lesson.experience.training):
             learn_quick(model, lesson, recipe)
             evaluation = evaluate(model, lesson, baseline, settings.max_drop)
-            publish_quick(store, model, lesson, evaluation, checkpoint, settings, watch)
+            publish_quick(store, model, lesson, evaluation, checkpoint, settings, on_event)
         begin = {"event": "begin", "images": len(lesson.experience.images), "classes": len(lesson.names)}
-        watch(begin | {"steps": planned_steps(model, lesson, recipe), "minibatch": recipe.n_mbe + recipe.n_mbr})
+        on_event(begin | {"steps": planned_steps(model, lesson, recipe), "minibatch": recipe.n_mbe + recipe.n_mbr})
         with checkpoint.saving():
-            learn(model, lesson, recipe, checkpoint.tick(watch))
+            learn(model, lesson, recipe, checkpoint.tick(on_event))
         notes += learned_message(model, lesson, len(plan.unlabelled.images))
         evaluation = evaluate(model, lesson, baseline, settings.max_drop)
         return publish(store, plan, lesson, evaluation, checkpoint, settings, notes, started)
@@ -80,14 +80,14 @@ def dry_run(
     options: ModelOptions | Mapping[str, Any] | None = None,
     settings: LessonSettings | None = None,
     *,
-    watch: OnEvent = lambda event: None,
+    on_event: OnEvent = lambda event: None,
     context: Context | None = None,
 ) -> Plan:
     """What `teach` would learn with these arguments; it refuses what `teach` would refuse, and writes nothing."""
     store = Store(path)
     store.directory.check_location()
     context = context or Context(engine="auto")
-    plan = plan_lesson(store, photos, options, settings or LessonSettings(), watch, context)
+    plan = plan_lesson(store, photos, options, settings or LessonSettings(), on_event, context)
     if plan.model.memory is not None:
         corrected, held_out = set(plan.photos.ids[plan.photos.corrected].tolist()), plan.model.held_out
         left = {c for id_, c in plan.model.taught.items() if id_ not in held_out and id_ not in corrected}
@@ -95,12 +95,12 @@ def dry_run(
     return plan
 
 
-def _unlearn_corrected(plan: Plan, watch: OnEvent) -> list[str]:
+def _unlearn_corrected(plan: Plan, on_event: OnEvent) -> list[str]:
     """Unlearn photos that have moved to another class; return a sentence for each class forgotten with them."""
     if plan.n_corrected == 0:
         return []
     model, names = plan.model, list(plan.model.names)
-    watch({"event": "corrected", "images": plan.n_corrected})
+    on_event({"event": "corrected", "images": plan.n_corrected})
     removal.unteach(model, plan.photos.images.select(plan.photos.corrected.nonzero().view(-1)))
     return [removal.forgotten_message(name) for name in names if name not in model.names]
 

@@ -93,7 +93,7 @@ def run_benchmark(
         context = Context(budget, latent_cache, device=mine, processes=processes)
         setup = prepare(find(benchmark), options, data, context)
         with live(RunView(options.learner, quiet=as_json or not processes.is_first)) as view:
-            done = setup.run(directory, watch=view.watch, save_every=save_every)
+            done = setup.run(directory, on_event=view.on_event, save_every=save_every)
     if not processes.is_first:
         return
     if profile:

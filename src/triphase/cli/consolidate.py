@@ -55,7 +55,7 @@ def consolidate_shown(
     restore_threads(model)
     with live(LessonView(quiet=quiet)) as view:
         try:
-            return consolidate_model(model, minutes, watch=view.watch, device=device, precision=precision)
+            return consolidate_model(model, minutes, on_event=view.on_event, device=device, precision=precision)
         except KeyboardInterrupt as error:
             raise Interrupted("Stopped; run the same command to continue.") from error
 

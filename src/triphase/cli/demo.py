@@ -39,7 +39,7 @@ def demo(
     files.make_directory(out)  # before the training, not after it
     for learner, setup in demo_runs(RunOptions(seed=seed, epochs_scale=epochs_scale), where):
         with live(RunView(f"{learner:<9}", quiet=as_json)) as view:
-            reports[learner] = setup.run(watch=view.watch)
+            reports[learner] = setup.run(on_event=view.on_event)
     page = write_page(out, TITLE, "triphase demo", reports)
     if as_json:
         steps = [asdict(step) for step in run_demo(_empty(out / "lessons"), seed, device=where)] if lessons else []

@@ -26,7 +26,7 @@ def evaluate(
     """Measure accuracy on photos that the model was not taught."""
     where = open_device(device)
     with live(LessonView(quiet=as_json)) as view:
-        result = manage.evaluate(model, photos, skip_bad=skip_bad, watch=view.watch, device=where)
+        result = manage.evaluate(model, photos, skip_bad=skip_bad, on_event=view.on_event, device=where)
     if as_json:
         print_json({"model": str(model), **asdict(result)})
         return

@@ -28,7 +28,7 @@ class ExportView:
         self.console = progress_console(quiet)
         self._stage, self._detail = "Preparing", ""
 
-    def watch(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: dict[str, Any]) -> None:
         """Record an event for the next redraw of the terminal."""
         decoding = event["event"] == "decode"
         stage = "Decoding photos" if decoding else event["name"]
@@ -74,7 +74,7 @@ def export(
     where = open_device(device)
     with live(ExportView(quiet=as_json)) as view:
         done = export_model(
-            model, out, photos=photos, quantize=quantize, skip_bad=skip_bad, watch=view.watch, device=where
+            model, out, photos=photos, quantize=quantize, skip_bad=skip_bad, on_event=view.on_event, device=where
         )
     if as_json:
         print_json({"model": str(model), **asdict(done)})

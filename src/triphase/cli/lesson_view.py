@@ -26,7 +26,7 @@ class LessonView:
         self.console = progress_console(quiet)
         self._stage, self._share, self._detail = "", 0.0, ""
 
-    def watch(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: dict[str, Any]) -> None:
         """Record an event for the next redraw of the terminal."""
         kind = event["event"]
         if kind in SCANS:

@@ -177,7 +177,7 @@ def unteach(
     before = manage.open_store(model).version().info["classes"]
     where = open_device(device)
     with live(LessonView(quiet=as_json)) as view:
-        version, taken = manage.unteach(model, photos, skip_bad=skip_bad, watch=view.watch, device=where)
+        version, taken = manage.unteach(model, photos, skip_bad=skip_bad, on_event=view.on_event, device=where)
     text = (
         f"Removed {count(taken, 'photo')} from memory, held-out photos and statistics in version {version.number}."
     )

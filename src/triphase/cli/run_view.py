@@ -24,7 +24,7 @@ class RunView:
         self._accuracy: dict[str, float | None] = {}
         self._since = time.monotonic()
 
-    def watch(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: dict[str, Any]) -> None:
         """Record an event for the next redraw of the terminal."""
         kind = event["event"]
         if kind == "begin":

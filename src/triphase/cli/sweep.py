@@ -142,7 +142,7 @@ def _execute(
     back_end = execution.back_end(out, data)
     record_options(out, fixed)
     with live(SweepView(quiet=quiet), per_second=2) as view:
-        return execute(schedule, summary, back_end, watch=view.watch)
+        return execute(schedule, summary, back_end, on_progress=view.on_progress)
 
 
 def _list(schedule: Schedule, as_json: bool) -> None:

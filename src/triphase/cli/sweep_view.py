@@ -23,7 +23,7 @@ class SweepView:
         self._progress: Progress | None = None
         self._printed: set[object] = set()
 
-    def watch(self, progress: Progress) -> None:
+    def on_progress(self, progress: Progress) -> None:
         """Record the progress for the next redraw; results, failures and warnings are printed once."""
         self._progress = progress
         lines: dict[object, str] = {

@@ -110,10 +110,10 @@ def teach(
     context = Context(engine="auto", device=where)
     with live(LessonView(quiet=as_json)) as view:
         if dry_run:
-            plan = plan_lesson(model, photos, given, settings, watch=view.watch, context=context)
+            plan = plan_lesson(model, photos, given, settings, on_event=view.on_event, context=context)
         else:
             try:
-                outcome = teach_lesson(model, photos, given, settings, watch=view.watch, context=context)
+                outcome = teach_lesson(model, photos, given, settings, on_event=view.on_event, context=context)
             except KeyboardInterrupt as error:
                 raise Interrupted("Stopped; run the same command to continue.") from error
     if dry_run:

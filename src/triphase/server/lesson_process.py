@@ -88,7 +88,7 @@ def _plan(request: dict[str, Any], context: Context, report: Callable[[Event], N
 def _teach(request: dict[str, Any], context: Context, report: Callable[[Event], None]) -> Event:
     model, photos, settings = Path(request["model"]), Path(request["photos"]), LessonSettings(**request["settings"])
     outcome = retry_while_busy(
-        lambda: teach(model, photos, request["options"], settings, watch=_Progress(report), context=context),
+        lambda: teach(model, photos, request["options"], settings, on_event=_Progress(report), context=context),
         request["patience"],
     )
     if request["thumbnails"] and outcome.refusal is None:
@@ -102,7 +102,7 @@ def _consolidate(request: dict[str, Any], context: Context, report: Callable[[Ev
     def work() -> Event:
         if parent is not None and (published := consolidated_since(model, parent)) is not None:
             return published
-        return consolidate(model, minutes, watch=_Progress(report), device=context.device).to_json()
+        return consolidate(model, minutes, on_event=_Progress(report), device=context.device).to_json()
 
     return {"event": "outcome", "outcome": retry_while_busy(work, request["patience"]), "refusal": None}
 

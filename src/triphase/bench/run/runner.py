@@ -42,7 +42,7 @@ def run(
     out: Path | str | None = None,
     settings: dict[str, Any] | None = None,
     before: Report | None = None,
-    watch: OnEvent = lambda event: None,
+    on_event: OnEvent = lambda event: None,
     save_every: float = 1.0,
     device: str | torch.device | None = None,
 ) -> Report:
@@ -51,7 +51,7 @@ def run(
     With `out`, the run can be killed at any instant: the same call continues it and ends with the same weights,
     bit for bit. `out` then holds the final weights of the network, the report and a log of events. A finished run
     returns its report and leaves the learner unchanged. `settings` are recorded and must agree when a run is
-    continued; `watch` gets progress as events. `before` is the report of the run that learned the first
+    continued; `on_event` gets progress as events. `before` is the report of the run that learned the first
     experience, if another one did: its time counts here, too. `device` is where the networks compute; a run that
     was begun on another one goes on, with results that are close to what they would have been. Where several
     processes share the work (`Context.processes`), each of them calls this and gets the report; the first writes.
@@ -70,7 +70,7 @@ def run(
         finished = report_in_all(directory.finished_report(settings), processes)
         if finished is not None:
             return finished
-        return _Run(learner, stream, recipes, directory, settings, before, watch, save_every).learn()
+        return _Run(learner, stream, recipes, directory, settings, before, on_event, save_every).learn()
 
 
 class _Run:
@@ -84,11 +84,11 @@ class _Run:
         directory: RunDirectory,
         settings: dict[str, Any],
         before: Report | None,
-        watch: OnEvent,
+        on_event: OnEvent,
         save_every: float,
     ) -> None:
         self.learner, self.stream, self.recipes, self.directory = learner, stream, recipes, directory
-        self.watch, self.save_every = watch, save_every
+        self.on_event, self.save_every = on_event, save_every
         self.report = Report(settings, list(stream.names), evaluation=stream.evaluation, versions=_versions())
         if before is not None:
             self.report.phase_seconds = {"E_1": before.train_seconds}
@@ -214,7 +214,7 @@ class _Run:
 
     def _emit(self, event: Event, log: bool = False, live: Event | None = None) -> None:
         """Report an event; `live` numbers differ from run to run and stay out of the log."""
-        self.watch(event | (live or {}))
+        self.on_event(event | (live or {}))
         if log:
             self.directory.log(event)
 

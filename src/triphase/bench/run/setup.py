@@ -46,7 +46,7 @@ class Setup:
     before: Report | None = None  # of the run that learned the first experience, if another one did
 
     def run(
-        self, out: Path | None = None, *, watch: OnEvent = lambda event: None, save_every: float = 1.0
+        self, out: Path | None = None, *, on_event: OnEvent = lambda event: None, save_every: float = 1.0
     ) -> Report:
         """Learn the stream and evaluate; see `triphase.run`."""
         return run(
@@ -57,7 +57,7 @@ class Setup:
             out=out,
             settings=self.settings,
             before=self.before,
-            watch=watch,
+            on_event=on_event,
             save_every=save_every,
         )
 

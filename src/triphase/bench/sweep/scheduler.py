@@ -35,7 +35,7 @@ OnProgress = Callable[[Progress], None]
 
 
 def execute(
-    schedule: Schedule, summary: Path, back_end: BackEnd, *, watch: OnProgress = lambda progress: None
+    schedule: Schedule, summary: Path, back_end: BackEnd, *, on_progress: OnProgress = lambda progress: None
 ) -> Progress:
     """Execute every job that is not finished; the summary on disk is always up to date.
 
@@ -49,7 +49,7 @@ def execute(
         if written != len(progress.results) + len(progress.failed):
             written = len(progress.results) + len(progress.failed)
             files.write_json(summary, schedule.summary(progress.results, progress.failed))
-        watch(progress)
+        on_progress(progress)
 
     with locked(summary.parent):
         try:
@@ -63,7 +63,7 @@ def execute(
     return progress
 
 
-def _execute(schedule: Schedule, back_end: BackEnd, watch: OnProgress) -> Progress:
+def _execute(schedule: Schedule, back_end: BackEnd, on_progress: OnProgress) -> Progress:
     progress, submitted, ends = Progress(schedule), set[Job](), Counter[tuple[Job, str]]()
     ready = _ready(progress, submitted)
     while submitted or ready:
@@ -73,7 +73,7 @@ def _execute(schedule: Schedule, back_end: BackEnd, watch: OnProgress) -> Progre
                 submitted.add(job)
         progress.running = back_end.running()
         progress.seconds_left = _seconds_left(progress, back_end.slots)
-        watch(progress)
+        on_progress(progress)
         collected = back_end.collect(POLL)
         for job, ended in collected.items():
             submitted.remove(job)
@@ -81,7 +81,7 @@ def _execute(schedule: Schedule, back_end: BackEnd, watch: OnProgress) -> Progre
             _record(job, ended, progress, again=ends[job, ended.how] < TRIES.get(ended.how, 0))
         ready = _ready(progress, submitted) if collected else ready
     progress.running, progress.seconds_left = {}, 0.0
-    watch(progress)
+    on_progress(progress)
     return progress
 
 
