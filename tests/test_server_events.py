@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.types import Message
 
-from triphase.server.events import Watchers
+from triphase.server.events import Subscribers
 from triphase.server.problems import Refused
 
 
@@ -35,13 +35,13 @@ async def broken(message: Message) -> None:
 
 
 def test_one_more_is_refused_until_another_has_left() -> None:
-    watchers, scope = Watchers(2), {"type": "http", "asgi": {"spec_version": "2.3"}}
+    subscribers, scope = Subscribers(2), {"type": "http", "asgi": {"spec_version": "2.3"}}
 
     async def follow() -> None:
         for receive, send in ((never, ignore), (gone, ignore), (never, broken)):
-            first, second = watchers.respond(events()), watchers.respond(events())
+            first, second = subscribers.respond(events()), subscribers.respond(events())
             with pytest.raises(Refused, match="2 connections follow lessons already; close some") as full:
-                watchers.respond(events())
+                subscribers.respond(events())
             assert full.value.status == 503 and full.value.headers == {"Retry-After": "5"}
             for response in (first, second):
                 try:

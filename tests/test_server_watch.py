@@ -17,7 +17,7 @@ from triphase.server.options import ServeOptions
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "SECONDS", 0.02)
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from triphase import __version__
 from triphase.server import docs_page, page, problems
-from triphase.server.events import Watchers
+from triphase.server.events import Subscribers
 from triphase.server.label_studio import LabelStudio
 from triphase.server.limits import Limits
 from triphase.server.metrics import Metrics
@@ -84,7 +84,11 @@ def create_app(options: ServeOptions, access: Access) -> Application:
     )
     metrics = Metrics(served)
     app.state.models, app.state.photos, app.state.metrics = served, options.photos, metrics
-    app.state.closing, app.state.watcher, app.state.watchers = False, watcher, Watchers(options.limits.watchers)
+    app.state.closing, app.state.watcher, app.state.subscribers = (
+        False,
+        watcher,
+        Subscribers(options.limits.subscribers),
+    )
     app.state.label_studio = studio
     for part in (
         models,

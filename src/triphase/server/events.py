@@ -16,7 +16,7 @@ from triphase.server.problems import Refused
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT = 15.0  # seconds without an event after which a comment shows that the server is there
-POLL = 0.5  # seconds between two looks whether the server ends
+POLL = 0.5  # seconds between two checks whether the server is closing
 
 
 class LessonEvent(NamedTuple):
@@ -39,7 +39,7 @@ class EventLog:
         return len(self._events)
 
     def append(self, kind: str, data: dict[str, Any]) -> None:
-        """Record an event, and wake whoever waits for it."""
+        """Record an event, and wake all waiting clients."""
         event = LessonEvent(len(self._events) + 1, kind, data)
         self._events.append(event)
         with suppress(OSError), open(self._file, "a", encoding="utf-8") as file:  # a full disk stops no lesson
@@ -48,11 +48,11 @@ class EventLog:
         changed.set()
 
     def after(self, last: int) -> list[LessonEvent]:
-        """What came after an event."""
+        """The events after `last`."""
         return self._events[max(0, last) :]
 
     async def wait(self, last: int, seconds: float) -> list[LessonEvent]:
-        """What came after an event, as soon as there is any; nothing after so many seconds."""
+        """The events after `last`, as soon as there is one; none if `seconds` pass before."""
         if len(self._events) <= last:
             try:
                 await asyncio.wait_for(self._changed.wait(), seconds)
@@ -61,26 +61,26 @@ class EventLog:
         return self.after(last)
 
 
-class Watchers:
-    """The clients that follow lessons; their number is limited, so that answers have room."""
+class Subscribers:
+    """The clients that receive events of lessons; their number is limited, to leave connections for predictions."""
 
     def __init__(self, most: int) -> None:
         self._most, self._now = most, 0
 
     def respond(self, events: AsyncIterator[bytes]) -> Response:
-        """A response that one more of them reads, if there is room."""
+        """Add a client: the response that streams events to it; refused if there are too many."""
         if self._now >= self._most:
             sentence = f"{self._most} connections follow lessons already; close some of them, or try again later."
             raise Refused(503, sentence, {"Retry-After": "5"})
         self._now += 1
-        return _Watched(events, self._leave)
+        return _EventResponse(events, self._leave)
 
     def _leave(self) -> None:
         self._now -= 1
 
 
-class _Watched(StreamingResponse):
-    """A response of events, with a clean-up when the client leaves."""
+class _EventResponse(StreamingResponse):
+    """A stream of events that runs a clean-up when the client disconnects."""
 
     def __init__(self, events: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
         super().__init__(events, media_type=MEDIA_TYPE)
@@ -100,7 +100,7 @@ async def stream(
     silent = 0.0
     yield b"retry: 1000\n\n"
     while not is_closing():
-        over = is_over()  # asked first: what comes after it is read below
+        over = is_over()  # checked before reading, so that no event is missed
         events = log.after(last) if over else await log.wait(last, POLL)
         for event in events:
             yield _encode(event)

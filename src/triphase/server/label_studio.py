@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from triphase.errors import BadData, InvalidValue
 from triphase.server.answering import Upload
 
-SECONDS = 30.0  # in which Label Studio must answer
+TIMEOUT = 30.0  # seconds for an answer of Label Studio
 MAX_BYTES = 50_000_000  # of one photo
 DRAFT = "label-studio"  # collects what was annotated
 TOKEN_VARIABLE = "LABEL_STUDIO_API_KEY"  # where Label Studio's own backends look for its token
@@ -88,7 +88,7 @@ class LabelStudio:
             raise BadData(f"{address} does not lie at {self._base}, and photos are fetched from nowhere else.")
         headers = {"Authorization": f"Token {self.token}"} if self.token else {}
         try:
-            with _opener().open(urllib.request.Request(url, headers=headers), timeout=SECONDS) as answer:
+            with _opener().open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as answer:
                 content = answer.read(MAX_BYTES + 1)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise BadData(f"{address} cannot be fetched from Label Studio ({_reason(error)}).") from error

@@ -21,9 +21,9 @@ from triphase.server.lesson_schemas import Lesson, NewLesson, Plan, Source
 from triphase.server.problems import NotFound, Refused
 from triphase.server.workers import Workers, close_input, events
 
-PATIENCE = 30.0  # seconds until a model is free that the process of the server before was teaching
+LOCK_SECONDS = 30.0  # to wait for the lock of a model that a process of the previous server may still hold
 STOP_SECONDS = 60.0  # until a lesson that does not stop is killed, which loses a second of work
-NEWS = ("scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "warning")
+PROGRESS_EVENTS = ("scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "warning")
 
 
 class Lessons:
@@ -34,14 +34,14 @@ class Lessons:
         model: Path,
         root: Path,
         drafts: Drafts,
-        published: Callable[[], Awaitable[None]],
+        on_published: Callable[[], Awaitable[None]],
         *,
         thumbnails: bool = True,
         device: str = "cpu",
     ) -> None:
-        """`published` is called when a version came into use, before anybody is told."""
+        """`on_published` is called after a new version is published, before clients get the event."""
         self._always = {"model": str(model), "thumbnails": thumbnails, "device": device}  # in every request
-        self.model, self.drafts, self._published = model, drafts, published
+        self.model, self.drafts, self._on_published = model, drafts, on_published
         self.records = LessonRecords(root)
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
@@ -196,7 +196,7 @@ class Lessons:
             "settings": record.settings,
             "options": record.options,
         }
-        request |= {"photos": str(photos), "patience": PATIENCE if recovered else 0}
+        request |= {"photos": str(photos), "patience": LOCK_SECONDS if recovered else 0}
         request["parent"] = record.parent if recovered else None
         try:
             self._process = await self._start(request)
@@ -222,7 +222,7 @@ class Lessons:
             async for event in events(process):
                 if event["event"] == "taught_quick":
                     await self._swap()
-                if event["event"] in NEWS:
+                if event["event"] in PROGRESS_EVENTS:
                     log.append(event.pop("event"), event)
                 else:
                     last = event
@@ -254,7 +254,7 @@ class Lessons:
     async def _swap(self) -> None:
         """Answer from the new version; if it cannot be read, the previous one continues to answer."""
         with suppress(TriphaseError):
-            await self._published()
+            await self._on_published()
 
     def _correct(self, record: Record, outcome: dict[str, Any]) -> None:
         """A lesson that was killed just after it was published finds nothing to learn: it was published."""

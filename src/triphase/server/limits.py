@@ -15,7 +15,7 @@ class Limits:
     files: int = 1000  # in one request
     pixels: int = 100_000_000  # of one image
     requests: int = 128  # at once
-    watchers: int = 64  # of lessons, among these requests
+    subscribers: int = 64  # to events of lessons, among these requests
     idle_seconds: float = 20.0  # without a byte of the headers or the body
     bytes_per_second: int = 10_000  # of a body, on average, after the first idle_seconds
     draft_bytes: int = 4096 * MB  # of all drafts and lessons of a model

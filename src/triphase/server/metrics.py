@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from triphase.server.models import Models
 
-SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
 
 class Metrics:
@@ -23,7 +23,7 @@ class Metrics:
         labels = ("method", "route", "status")
         self._requests = Counter("triphase_requests", "Requests answered", labels, registry=self._registry)
         self._seconds = Histogram(
-            "triphase_request_seconds", "Time until an answer", labels[:2], buckets=SECONDS, registry=self._registry
+            "triphase_request_seconds", "Time until an answer", labels[:2], buckets=BUCKETS, registry=self._registry
         )
         self._registry.register(_ModelState(models))
 

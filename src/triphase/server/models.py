@@ -14,7 +14,7 @@ from triphase.printable import printable
 from triphase.server.options import ServeOptions
 from triphase.server.pools import Pools
 from triphase.server.problems import NotFound
-from triphase.server.served_model import BESIDE, ServedModel
+from triphase.server.served_model import WORK_SUFFIX, ServedModel
 
 MAX_NAME = 200  # bytes, so that there is room for what stands beside it
 
@@ -58,7 +58,7 @@ class Models:
             _remove_if_unused(model.work)
 
     def only(self) -> ServedModel:
-        """The model, if there is but one."""
+        """The model, if there is only one."""
         if self.one is None:
             raise InvalidValue("A folder is watched for one model: give that model in place of --models.")
         return self._open[self.one.name]
@@ -88,7 +88,7 @@ class Models:
         if self.folder is None:
             raise InvalidValue("This server serves one model; start it with --models DIR to make others.")
         _check_name(name)
-        if name.endswith(BESIDE) or name in self.names() or (self.folder / name).exists():
+        if name.endswith(WORK_SUFFIX) or name in self.names() or (self.folder / name).exists():
             raise InvalidValue(f"The name {name!r} is taken; give another one.")
         return await self._serve_now(self.folder / name)
 
@@ -110,7 +110,7 @@ class Models:
         """Refuse what is not a model, and cannot become one."""
         _check_name(path.name)
         Store(path).directory.check_location()
-        if path.name.endswith(BESIDE):
+        if path.name.endswith(WORK_SUFFIX):
             raise InvalidValue(f"{path} is what a server keeps beside a model; give the model.")
 
 

@@ -1,4 +1,4 @@
-"""The review of the version in use, read when somebody asks for it and kept until another version is."""
+"""The review of the version in use: computed on the first request, and kept until another version is in use."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ class Reviewing:
             return self._review
 
     def prepare(self) -> None:
-        """Begin to review the version in use, if somebody has looked at the one before; nobody waits for it."""
+        """Review the version in use in the background, if the one before was reviewed."""
         if self._review is not None:
             self._pools.reviews.submit(self._prepare)
 
     def _prepare(self) -> None:
-        with suppress(TriphaseError):  # whoever asks for it is told
+        with suppress(TriphaseError):  # the next request reports it
             self.current().classes()
 
-    async def apart(self, work: Callable[[], Result]) -> Result:
-        """Do what may take seconds where no other request waits for it."""
+    async def run_in_pool(self, work: Callable[[], Result]) -> Result:
+        """Run work that may take seconds in the pool for reviews, so that other requests do not wait for it."""
         return await asyncio.get_running_loop().run_in_executor(self._pools.reviews, work)
 
     def held_out(self) -> HeldOutReport:

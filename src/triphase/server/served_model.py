@@ -21,9 +21,9 @@ from triphase.server.review_schemas import TaughtPhoto, TaughtPhotoList
 from triphase.server.reviewing import Reviewing, accuracy_of
 from triphase.server.schemas import ClassDescription, MemoryUse, ModelDescription, ModelSummary, Versions
 from triphase.server.taught_pictures import TaughtPictures
-from triphase.server.unsure import Unsure
+from triphase.server.unsure import UnsurePhotos
 
-BESIDE = ".serve"  # what a folder beside a model ends with that only the server writes
+WORK_SUFFIX = ".serve"  # of the folder beside a model that only the server writes
 SHOWN = 12  # thumbnails of a class, the newest
 
 
@@ -33,24 +33,26 @@ class ServedModel:
     def __init__(self, path: Path, pools: Pools, options: ServeOptions) -> None:
         self.path, self.name, self.pools = path, path.name, pools
         self.store = Store(path)
-        self.work = path.with_name(path.name + BESIDE)
+        self.work = path.with_name(path.name + WORK_SUFFIX)
         self.answering = Answering(path, pools, options.limits.pixels, options.device)
         self.drafts = Drafts(self.work / "drafts", options.limits)
         self.lessons = Lessons(
             path,
             self.work / "lessons",
             self.drafts,
-            self.published,
+            self.on_published,
             thumbnails=options.thumbnails,
             device=options.device,
         )
         self.pictures = TaughtPictures(path)
         self.reviewing = Reviewing(path, self.work, self.pictures, pools)
-        self.unsure = Unsure(self.work / "inbox", options.keep_unsure, self.name, self.answering, self.reviewing)
+        self.unsure = UnsurePhotos(
+            self.work / "inbox", options.keep_unsure, self.name, self.answering, self.reviewing
+        )
         self._classes: tuple[Version, TaughtClasses] | None = None
 
-    async def published(self) -> None:
-        """Answer from the version that came into use, and prepare what is reviewed of it."""
+    async def on_published(self) -> None:
+        """Answer from the version now in use, and prepare its review."""
         await self.answering.refresh()
         self.reviewing.prepare()
 

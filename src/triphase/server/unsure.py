@@ -1,4 +1,4 @@
-"""The inbox: photos that an answer was unsure of, in the order in which labels would teach most."""
+"""Photos with unsure answers: kept in the inbox, and ranked by how much their labels would teach."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from triphase.server.inbox_schemas import InboxItem, InboxList
 from triphase.server.problems import NotFound
 from triphase.server.reviewing import Reviewing
 
-UNSURE = 0.5  # doubt from which on a known class counts as unsure: its margin over the next is half or less
-SHOWN = 500  # photos that are ranked together, the newest
+UNSURE = 0.5  # answers are unsure above this doubt: the margin between the two best classes is half or less
+MAX_RANKED = 500  # photos: the newest
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class _Seen:
     features: Tensor
 
 
-class Unsure:
-    """The inbox of one model."""
+class UnsurePhotos:
+    """The photos in the inbox of one model."""
 
     def __init__(self, folder: Path, max_bytes: int, name: str, answering: Answering, reviewing: Reviewing) -> None:
         self.inbox = Inbox(folder, max_bytes)
@@ -48,14 +48,14 @@ class Unsure:
         self._lock = Lock()
 
     async def keep(self, uploads: Sequence[Upload], answered: Sequence[AnsweredPhoto]) -> None:
-        """Keep what the answers were unsure of, if anything is to be kept."""
+        """Keep the photos with unsure answers, if the inbox may hold any."""
         if self.inbox.max_bytes:
             await asyncio.to_thread(self._keep, uploads, answered)
 
     async def ranked(self) -> InboxList:
-        """The photos, the ones whose label would teach most first."""
+        """The photos, sorted by how much their labels would teach."""
         photos = self.inbox.photos()
-        newest = {photo.id: photo for photo in photos[-SHOWN:]}
+        newest = {photo.id: photo for photo in photos[-MAX_RANKED:]}
         await self._look_at(newest)
         items = await asyncio.to_thread(self._ranked, newest)
         return InboxList(photos=items, total=len(photos), bytes=self.inbox.bytes, max_bytes=self.inbox.max_bytes)
@@ -127,12 +127,12 @@ class Unsure:
 
 
 def is_unsure(answered: AnsweredPhoto) -> bool:
-    """Whether a label would teach something."""
+    """Whether the answer is "unknown", or the two best classes are about equally probable."""
     return not answered.answer.known or answered.doubt > UNSURE
 
 
 def _read(files: Sequence[tuple[int, Path]]) -> list[Upload]:
-    """The files; one that was removed meanwhile is empty, and gets no answer."""
+    """The files; one that was removed in the meantime is empty, and therefore not answered."""
     found = []
     for _, file in files:
         try:

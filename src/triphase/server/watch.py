@@ -1,4 +1,4 @@
-"""A folder in which photos appear, as cameras leave them: each is answered once, and kept if that was unsure."""
+"""Watch a folder, such as that of a camera: each new photo is answered once, and kept if the answer was unsure."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from triphase.server.schemas import WatchedAnswer
 from triphase.server.served_model import ServedModel
 from triphase.state import read_json, write_json
 
-SECONDS = 1.0  # between two looks
-REMEMBERED = 1000  # answers
-AT_ONCE = 64  # files that are read together
+POLL_SECONDS = 1.0  # between two scans of the folder
+MAX_ANSWERS = 1000  # that are kept to be shown
+CHUNK = 64  # files that are read together
 Stamp = tuple[int, int]  # bytes, and time of the last change
 
 
 class Watcher:
-    """Answers new files of a folder for one model."""
+    """Answers the new photos in a folder for one model."""
 
     def __init__(self, folder: Path, model: ServedModel) -> None:
         if not folder.is_dir():
             raise BadData(f"There is no folder {folder} to watch; make it, or check the spelling.")
         self.folder, self.model = folder, model
-        self.answers: deque[WatchedAnswer] = deque(maxlen=REMEMBERED)
+        self.answers: deque[WatchedAnswer] = deque(maxlen=MAX_ANSWERS)
         self._record = model.work / "watched.json"
         self._done = self._read()
         self._before: dict[str, Stamp] = {}
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Scan the folder until cancelled."""
         while True:
-            with suppress(OSError, TriphaseError):  # the folder or the model may be away for a while
-                await self.look()
-            await asyncio.sleep(SECONDS)
+            with suppress(OSError, TriphaseError):  # the folder or the model may be unavailable for a while
+                await self.scan()
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def look(self) -> None:
-        """Answer files that are new, and have not changed since the last look: a camera may still write."""
+    async def scan(self) -> None:
+        """Answer files that are new and unchanged since the last scan: others may still be being written."""
         found = await asyncio.to_thread(lambda: dict(_files(self.folder)))
-        if self._done is None:  # what lay there before anybody watched is not new
+        if self._done is None:  # first scan ever: files that are already there are not new
             self._done = found
             self._write()
         ready = [name for name, stamp in found.items() if self._done.get(name) != stamp == self._before.get(name)]
         self._before = found
-        for start in range(0, len(ready), AT_ONCE):
-            await self._answer(ready[start : start + AT_ONCE], found)
+        for start in range(0, len(ready), CHUNK):
+            await self._answer(ready[start : start + CHUNK], found)
         if ready:
             self._done = {name: stamp for name, stamp in self._done.items() if name in found}
             await asyncio.to_thread(self._write)
@@ -92,7 +92,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Stamp]]:
 
 
 def _content(path: Path) -> bytes:
-    """A file; one that is gone is empty, and gets no answer."""
+    """The content of a file; empty, and therefore not answered, if it was removed."""
     with suppress(OSError):
         return path.read_bytes()
     return b""

@@ -63,7 +63,7 @@ async def change(model: ServedModel, work: Callable[[], Result]) -> Result:
     """Change a model while no lesson runs; answers come from the new version when this is done."""
     model.lessons.check_idle()
     result = await asyncio.to_thread(work)
-    await model.published()
+    await model.on_published()
     return result
 
 

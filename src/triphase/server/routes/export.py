@@ -1,4 +1,4 @@
-"""The route that gives a model away."""
+"""The route that downloads a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes for those who watch over a server."""
+"""Routes for monitoring."""
 
 from __future__ import annotations
 

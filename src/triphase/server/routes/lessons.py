@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from triphase.errors import InvalidValue
-from triphase.server.events import MEDIA_TYPE, Watchers, stream
+from triphase.server.events import MEDIA_TYPE, Subscribers, stream
 from triphase.server.lesson_schemas import Lesson, Lessons, NewConsolidation, NewLesson, Plan, Resume
 from triphase.server.problems import NotFound
 from triphase.server.routes.common import MODEL, OneModel, problems
@@ -91,8 +91,8 @@ async def watch_lesson(
     if is_over() and last >= len(log):
         return Response(status_code=204)
     events = stream(log, last, is_over, lambda: bool(request.app.state.closing))
-    watchers: Watchers = request.app.state.watchers
-    return watchers.respond(events)
+    subscribers: Subscribers = request.app.state.subscribers
+    return subscribers.respond(events)
 
 
 def _number(last_event_id: str | None) -> int:

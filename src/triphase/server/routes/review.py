@@ -44,13 +44,13 @@ async def review_held_out(model: OneModel) -> HeldOutReport:
 @router.get(MODEL + "/review/classes")
 async def review_classes(model: OneModel) -> ClassAdviceList:
     """For each class whether enough was taught, and what would help."""
-    return await model.reviewing.apart(model.reviewing.classes)
+    return await model.reviewing.run_in_pool(model.reviewing.classes)
 
 
 @router.get(MODEL + "/review/suspects")
 async def review_suspects(model: OneModel) -> Suspects:
     """Taught photos whose label is probably wrong."""
-    return await model.reviewing.apart(model.reviewing.suspects)
+    return await model.reviewing.run_in_pool(model.reviewing.suspects)
 
 
 @router.post(MODEL + "/review/confirm", status_code=204)
