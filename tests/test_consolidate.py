@@ -128,6 +128,10 @@ def test_the_command_says_what_it_brought(path: Path) -> None:
     assert 0 <= found["before"]["accuracy"] <= 1 and found["samples"] == 24
 
 
-def test_a_thorough_lesson_consolidates_at_once(world: World, path: Path) -> None:
-    found = json.loads(done("teach", path, world.two, "--thorough", "--force", "--json").out)
+def test_a_thorough_lesson_consolidates_at_once_and_keeps_the_versions_asked_for(
+    world: World, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always(True, monkeypatch)
+    found = json.loads(done("teach", path, world.two, "--thorough", "--force", "--keep", "1", "--json").out)
     assert found["published"] and found["consolidation"]["epochs"] == module.EPOCHS
+    assert Store(path).version_numbers() == [3]

@@ -11,7 +11,7 @@ import typer
 from triphase.app.consolidate import Consolidation
 from triphase.app.consolidate import consolidate as consolidate_model
 from triphase.app.lesson_checkpoint import LessonCheckpoint
-from triphase.app.plan import LessonPrecision
+from triphase.app.plan import KEEP, LessonPrecision
 from triphase.cli.arguments import JSON, ModelFolder
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
@@ -50,12 +50,15 @@ def consolidate_shown(
     quiet: bool = False,
     device: torch.device,
     precision: LessonPrecision = "float32",
+    keep: int = KEEP,
 ) -> Consolidation:
     """Consolidate with progress on the terminal."""
     restore_threads(model)
     with live(LessonView(quiet=quiet)) as view:
         try:
-            return consolidate_model(model, minutes, on_event=view.on_event, device=device, precision=precision)
+            return consolidate_model(
+                model, minutes, keep=keep, on_event=view.on_event, device=device, precision=precision
+            )
         except KeyboardInterrupt as error:
             raise Interrupted("Stopped; run the same command to continue.") from error
 

@@ -120,7 +120,7 @@ def teach(
         print_json({"model": str(model), **plan.to_json()}) if as_json else _print_plan(plan)
         return
     consolidation = (
-        consolidate_shown(model, quiet=as_json, device=where, precision=precision)
+        consolidate_shown(model, quiet=as_json, device=where, precision=precision, keep=keep)
         if thorough and outcome.published
         else None
     )
