@@ -199,6 +199,16 @@ def cannot_write(path: Path, error: OSError) -> CannotWrite:
     return CannotWrite(f"Cannot write {path}: {error.strerror or error}; {remedy}. Nothing was lost.")
 
 
+def folder_bytes(folder: Path) -> int:
+    """The bytes of all files in a folder, which another process may be changing."""
+    size = 0
+    for place, _, names in os.walk(folder):  # not rglob, which fails when a folder vanishes
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += Path(place, name).lstat().st_size
+    return size
+
+
 def make_directory(path: Path) -> None:
     """Create a directory, with those around it, where there is none."""
     try:

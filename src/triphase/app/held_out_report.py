@@ -123,16 +123,16 @@ class ReliabilityBin:
     accuracy: Proportion
 
 
-def reliability(held_out: HeldOut, bins: int = BINS) -> list[ReliabilityBin]:
+def reliability(held_out: HeldOut) -> list[ReliabilityBin]:
     """A reliability diagram over bins of equal width, for the class that fits best."""
     best = held_out.probabilities.amax(1) if len(held_out.ids) else torch.empty(0)
-    place = (best * bins).long().clamp(max=bins - 1)
+    place = (best * BINS).long().clamp(max=BINS - 1)
     found = []
-    for i in range(bins):
+    for i in range(BINS):
         here = place == i
         accuracy = Proportion.of(int(held_out.correct[here].sum()), int(here.sum()))
         probability = float(best[here].mean()) if accuracy.n else None
-        found.append(ReliabilityBin(i / bins, (i + 1) / bins, probability, accuracy))
+        found.append(ReliabilityBin(i / BINS, (i + 1) / BINS, probability, accuracy))
     return found
 
 

@@ -32,7 +32,7 @@ def leave_out_scores(model: Model, images: Images) -> tuple[Tensor, Tensor]:
     scored = closed.counts[y] >= MIN_PHOTOS
     scores = torch.empty(len(y), len(model.names))
     if bool(scored.any()):
-        f = _features(model, closed, images)
+        f = _features(model, images)
         for rows, others in _folds(closed, f, y, scored, 2):
             scores[rows] = others.scores(f[rows])[:, : len(model.names)]
     return scores[scored], y[scored]
@@ -46,7 +46,7 @@ def leave_out_distances(model: Model, images: Images) -> tuple[Tensor, Tensor]:
     closed, y = model.learner.closed_form, images.labels
     if closed is None:
         return torch.empty(len(y), 0), y
-    f = _features(model, closed, images)
+    f = _features(model, images)
     scored = closed.counts[y] > 1
     distances = torch.empty(len(y), closed.distances(f[:0]).shape[1], dtype=torch.float64)
     for rows, others in _folds(closed, f, y, scored, FOLDS):
@@ -54,7 +54,7 @@ def leave_out_distances(model: Model, images: Images) -> tuple[Tensor, Tensor]:
     return distances[scored], y[scored]
 
 
-def _features(model: Model, closed: ClosedForm, images: Images) -> Tensor:
+def _features(model: Model, images: Images) -> Tensor:
     return model.closed_form_features(latents(model.network, images, context=model.context))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +22,7 @@ from triphase.cli.printing import count, print_json, say
 from triphase.cli.tables import cell, plain_table
 from triphase.errors import BadData, few
 from triphase.printable import percent
+from triphase.state import folder_bytes
 
 NEVER_UNKNOWN = 'no answer is "unknown" until the next lesson'
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
@@ -33,7 +32,7 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     """Show the classes, version, memory and accuracy of a model."""
     store = manage.open_store(model)
     version = store.version()
-    size = _bytes(model)
+    size = folder_bytes(model)
     document = {
         **version.info,
         "model": str(model),
@@ -195,16 +194,6 @@ def _answer(as_json: bool, model: Path, version: Version, sentence: str, **more:
         print_json({"model": str(model), "version": version.number, "classes": version.info["classes"], **more})
     else:
         say(sentence)
-
-
-def _bytes(folder: Path) -> int:
-    """The bytes in a folder, which another process may be changing."""
-    size = 0
-    for place, _, names in os.walk(folder):  # not rglob, which fails when a folder vanishes
-        for name in names:
-            with suppress(FileNotFoundError):
-                size += Path(place, name).stat().st_size
-    return size
 
 
 def _what(event: dict[str, Any]) -> str:

@@ -80,9 +80,9 @@ def frozen_form(block: nn.Module, x: Tensor, context: Context) -> nn.Module:
     return context.prepared(block, lambda: _prepare(block, x, context))
 
 
-def load_graph(saved: Mapping[str, Any], provider: str = CPU) -> OnnxBlock:
+def load_graph(saved: Mapping[str, Any]) -> OnnxBlock:
     """The block of a saved graph, with as many threads as torch has."""
-    return OnnxBlock(saved["graph"], saved["source"], torch.get_num_threads(), provider)
+    return OnnxBlock(saved["graph"], saved["source"], torch.get_num_threads())
 
 
 def remember_graphs(state: Mapping[str, Any], context: Context) -> None:

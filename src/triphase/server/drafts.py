@@ -20,7 +20,7 @@ from triphase.errors import InvalidValue
 from triphase.server.limits import Limits
 from triphase.server.problems import NotFound
 from triphase.server.schemas import DRAFT_NAME, Draft, DraftPhoto, DraftSummary
-from triphase.state import cannot_write, make_directory
+from triphase.state import cannot_write, folder_bytes, make_directory
 
 
 class Added(NamedTuple):
@@ -116,7 +116,7 @@ class Drafts:
 
     def room(self, place: Path) -> int:
         """How many bytes the quota has left; `place` holds all that counts."""
-        return self.limits.draft_bytes - sum(_sizes(place))
+        return self.limits.draft_bytes - folder_bytes(place)
 
     def _find(self, draft: str, photo: str) -> Path | None:
         pattern = f"*/{photo_key(photo_id(photo))}*"
@@ -136,13 +136,6 @@ def _photos(folder: Path) -> Iterator[Path]:
     for label in folder.iterdir():
         if label.is_dir() and not label.is_symlink():
             yield from (file for file in label.iterdir() if not file.name.startswith("."))
-
-
-def _sizes(place: Path) -> Iterator[int]:
-    for folder, _, names in os.walk(place):
-        for name in names:
-            with suppress(FileNotFoundError):
-                yield Path(folder, name).lstat().st_size
 
 
 def _write(file: Path, content: bytes) -> None:

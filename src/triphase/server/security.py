@@ -109,15 +109,15 @@ class Guard:
             self._check_load(length)
         except Refused as error:
             response = respond(error.status, str(error), {"Connection": "close", **error.headers})
-            await response(scope, receive, _secured(send, scope))
+            await response(scope, receive, _secured(send))
             return
         if redirect is not None:
-            await redirect(scope, receive, _secured(send, scope))
+            await redirect(scope, receive, _secured(send))
             return
         self.requests += 1
         self.bytes_in_flight += length
         try:
-            body = _Body(receive, _secured(send, scope), self.limits, length)
+            body = _Body(receive, _secured(send), self.limits, length)
             await self.app(scope, body.receive, body.send)
         finally:
             self.requests -= 1
@@ -267,7 +267,7 @@ def _password(credentials: str) -> str:
     return text.partition(":")[2]
 
 
-def _secured(send: Send, scope: Scope) -> Send:
+def _secured(send: Send) -> Send:
     """The same, with the security headers on every answer."""
 
     async def secured(message: Message) -> None:

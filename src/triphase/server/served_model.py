@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
 from triphase.app.class_names import no_such_class
@@ -22,6 +20,7 @@ from triphase.server.reviewing import Reviewing, accuracy_of
 from triphase.server.schemas import ClassDescription, MemoryUse, ModelDescription, ModelSummary, Versions
 from triphase.server.taught_pictures import TaughtPictures
 from triphase.server.unsure import UnsurePhotos
+from triphase.state import folder_bytes
 
 WORK_SUFFIX = ".serve"  # of the folder beside a model that only the server writes
 SHOWN = 12  # thumbnails of a class, the newest
@@ -88,7 +87,7 @@ class ServedModel:
             pending=bool(current and current.event and current.event["event"] == "taught_quick"),
             lesson=self.lessons.running,
             inbox=len(self.unsure.inbox.photos()),
-            bytes=_bytes(self.path),
+            bytes=folder_bytes(self.path),
         )
 
     def classes(self) -> list[ClassDescription]:
@@ -143,13 +142,3 @@ def _described(entry: TimelineEntry) -> dict[str, object]:
     accuracy = None if entry.accuracy is None else accuracy_of(entry.accuracy)
     about = {"in_use": entry.in_use, "kept": entry.kept, "known_classes": entry.classes, "taught": entry.photos}
     return {**entry.event, **about, "accuracy": None if accuracy is None else accuracy.model_dump()}
-
-
-def _bytes(folder: Path) -> int:
-    """What lies in a folder, in which a writer may be at work."""
-    size = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                size += Path(place, name).stat().st_size
-    return size
