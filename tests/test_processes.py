@@ -133,7 +133,7 @@ def test_processes_that_cannot_find_each_other_are_told_how(
         pass
     for name, value in {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(processes, "REACH_WITHIN", timedelta(seconds=0.3))
+    monkeypatch.setattr(processes, "CONNECT_TIMEOUT", timedelta(seconds=0.3))
     with pytest.raises(ProcessLost, match="did not find each other at 127.0.0.1:9"), processes.join():
         pass
 

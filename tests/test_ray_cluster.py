@@ -33,7 +33,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     made = Cluster(initialize_head=True, head_node_args=NODE)
     made.add_node(**NODE)
     monkeypatch.setenv("RAY_ADDRESS", made.address)
-    monkeypatch.setattr(ray_tasks, "LOOK", 0.5)
+    monkeypatch.setattr(ray_tasks, "POLL_SECONDS", 0.5)
     yield made
     made.shutdown()
 

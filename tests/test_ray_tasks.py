@@ -81,7 +81,7 @@ def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     child = (sys.executable, "-S", str(Path(__file__).with_name("fake_run.py")))
     monkeypatch.setattr(node, "CHILD", child)
     monkeypatch.setattr(node, "scratch_folder", lambda: tmp_path / "scratch")
-    monkeypatch.setattr(node, "PATIENCE", 0.0)
+    monkeypatch.setattr(node, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(ray_tasks, "_find", lambda address: (address, "127.0.0.1:1"))
     monkeypatch.setattr(ray_tasks, "_connect", lambda address, place: fake)
     monkeypatch.setattr(scheduler, "POLL", 0.01)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"  # of ONNX Runtime
 
-NUMBERS = 1 << 17  # of rows that pass a graph together, at most: larger feature maps leave the processor's cache
+MAX_VALUES = 1 << 17  # in the rows that pass a graph together: larger feature maps leave the processor's cache
 
 
 class Graph:
@@ -36,7 +36,7 @@ class Graph:
 
     def _parts(self, x: NDArray[Any]) -> list[NDArray[Any]]:
         """The rows in equal parts, but for the last, that suit the cache; the number in each is a power of two."""
-        fit = max(1, NUMBERS // max(1, x[:1].size))
+        fit = max(1, MAX_VALUES // max(1, x[:1].size))
         rows = 1 << (fit.bit_length() - 1)
         return [x[start : start + rows] for start in range(0, max(1, len(x)), rows)]
 

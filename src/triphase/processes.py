@@ -20,8 +20,8 @@ from torch import Tensor
 from triphase.errors import InvalidValue, ProcessFailed, ProcessLost, TriphaseError
 
 RENDEZVOUS = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets beside WORLD_SIZE
-REACH_WITHIN = timedelta(seconds=60)  # the first process
-ANSWER_WITHIN = timedelta(minutes=30)  # the others: the slowest of them may be reading its data
+CONNECT_TIMEOUT = timedelta(seconds=60)  # to reach the first process
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)  # to wait for the slowest process, which may be reading its data
 
 
 class Processes:
@@ -140,7 +140,7 @@ def join() -> Iterator[Processes]:
             f"WORLD_SIZE is {size}, but not {', '.join(missing)}, by which the processes find each other: "
             f"start them by `torchrun --nproc-per-node {size} -m triphase ...`, or unset WORLD_SIZE."
         )
-    store, rank = _meet(size)
+    store, rank = _rendezvous(size)
     if rank == 0:
         _announce_end()
     try:
@@ -157,22 +157,22 @@ def join() -> Iterator[Processes]:
 
 
 def _announce_end() -> None:
-    """Let this process say what to do when torchrun ends it, as it does once another one is lost."""
+    """Print what to do when torchrun sends SIGTERM, as it does once another process has failed."""
 
-    def say_and_end(number: int, frame: object) -> None:
+    def on_sigterm(number: int, frame: object) -> None:
         os.write(2, b"error: torchrun ends this run; start it again to continue from the checkpoint.\n")
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
 
-    if threading.current_thread() is threading.main_thread():  # others may set no handlers
-        signal.signal(signal.SIGTERM, say_and_end)
+    if threading.current_thread() is threading.main_thread():  # Python allows signal handlers there only
+        signal.signal(signal.SIGTERM, on_sigterm)
 
 
 def _failed_before(store: Any) -> bool:
-    """Whether another process has failed already, and has said why."""
+    """Whether another process has failed already and reported its error."""
     try:
         return bool(store.add("failed", 1) > 1)
-    except RuntimeError:  # whoever kept the store is gone
+    except RuntimeError:  # the process that hosts the store has ended
         return False
 
 
@@ -185,18 +185,18 @@ def refuse_several(command: str) -> None:
         )
 
 
-def _meet(size: int) -> tuple[Any, int]:
-    """Find the other processes; returns what all of them can write to, and the number of this one."""
+def _rendezvous(size: int) -> tuple[Any, int]:
+    """Connect to the other processes; returns the store that all of them share, and the rank of this one."""
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
-        store, rank, _ = next(rendezvous("env://", timeout=REACH_WITHIN))
+        store, rank, _ = next(rendezvous("env://", timeout=CONNECT_TIMEOUT))
         store = PrefixStore(f"triphase {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=ANSWER_WITHIN)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise ProcessLost(
             f"The {size} processes of this run did not find each other at {address} (WORLD_SIZE, MASTER_ADDR and "

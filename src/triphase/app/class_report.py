@@ -17,10 +17,10 @@ from triphase.app.label_check import LeftOut
 from triphase.app.taught_index import TaughtIndex
 
 GOOD = 0.75  # a class is good enough if its accuracy is at least this, with 97.5 % confidence
-CONFUSED = 2  # photos classified as the same other class that make two classes confused
+MIN_CONFUSED = 2  # photos classified as the same other class, for the two classes to count as confused
 # Share of the taught photos that must be stored for `gain`: half of the stored photos must be about half of all.
 ALL_STORED = 0.9
-HELPS = 0.05  # accuracy that twice the photos must have gained for more photos to be advised
+MIN_GAIN = 0.05  # in accuracy, from half of the photos to all, for more photos to be advised
 Status = Literal["unmeasured", "unsure", "confused", "weak", "good"]
 
 
@@ -84,7 +84,7 @@ def _status(both: Proportion, confused: tuple[tuple[str, int], ...]) -> tuple[St
         return "unmeasured", _photos_for(1.0)
     if both.low >= GOOD:
         return "good", None
-    if confused and confused[0][1] >= CONFUSED and 2 * confused[0][1] > both.n - both.right:
+    if confused and confused[0][1] >= MIN_CONFUSED and 2 * confused[0][1] > both.n - both.right:
         return "confused", None
     if both.high < GOOD or (both.share is not None and both.share < GOOD):
         return "weak", None
@@ -115,7 +115,7 @@ def _advice(
     if status == "confused":
         other, n = confused[0]
         return f"{name} is taken for {other} ({n} of {both.n}): add photos of both that show the difference."
-    if gain is not None and gain < HELPS:
+    if gain is not None and gain < MIN_GAIN:
         return f"Only {right}, and more of the same kind hardly help: add other views, and check the labels."
     return f"Only {right}: add photos of {name}."
 

@@ -62,8 +62,8 @@ def _check(predictor: Predictor, run: Run, given: Tensor, latents: Callable[[Ten
         probabilities, label, unknown = run(part)
         differences.append((probabilities - expected).abs().max())
         wrong = label != expected.argmax(1)
-        other_class += int((wrong & _clear(expected)).sum())
-        other_flag += int(((unknown == known) & _far(ood, predictor.calibration.thresholds)).sum())
+        other_class += int((wrong & _leads_clearly(expected)).sum())
+        other_flag += int(((unknown == known) & _far_from_thresholds(ood, predictor.calibration.thresholds)).sum())
     difference = float(torch.stack(differences).max())  # NaN if any is
     parity = Parity(len(given), difference, other_class, other_flag)
     if not difference <= TOLERANCE or other_class or other_flag:
@@ -75,13 +75,13 @@ def _check(predictor: Predictor, run: Run, given: Tensor, latents: Callable[[Ten
     return parity
 
 
-def _clear(probabilities: Tensor) -> Tensor:
+def _leads_clearly(probabilities: Tensor) -> Tensor:
     """(n,) bool: whether the best class leads by more than the tolerance."""
     best = probabilities.topk(min(2, probabilities.shape[1])).values
     return best[:, 0] - best[:, 1:].sum(1) > 2 * TOLERANCE
 
 
-def _far(ood: Tensor, thresholds: tuple[float, ...]) -> Tensor:
+def _far_from_thresholds(ood: Tensor, thresholds: tuple[float, ...]) -> Tensor:
     """(n,) bool: whether no out-of-distribution score (n, k) is near its threshold."""
     far = torch.ones(len(ood), dtype=torch.bool)
     for column, least in zip(ood.unbind(1), thresholds, strict=False):  # there may be no thresholds at all

@@ -112,9 +112,9 @@ class Model:
             ood.append(ood_scores(ensemble.weighted(parts), distances))
         return ensemble, [torch.cat(column) for column in zip(*chunks, strict=True)], torch.cat(ood)
 
-    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
-        """The learner in inference form, frozen blocks in their fastest form; `also` is counted for once."""
-        ensemble = self.learner.inference(also)
+    def inference(self, extra: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """The learner in inference form, frozen blocks in their fastest form; only the result counts `extra`."""
+        ensemble = self.learner.inference(extra)
         with torch.inference_mode():
             z = self.llf(torch.zeros(2, 3, self.size, self.size, device=self.network.device))
         return ensemble.with_csf(lambda csf: frozen_form(csf, z, self.context)).to(self.network.device)

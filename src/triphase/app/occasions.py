@@ -20,7 +20,7 @@ from triphase.models.depth_features import pooled_map
 ALIKE = 0.18  # how far apart two photos of one occasion are, at most, as a share of the distance between classes
 MIN_CHANNELS = 32  # of a feature map whose mean tells photos apart; that of an image is only its colour
 MAX_COMPARED = 500  # photos from which the distance between classes is taken
-SECONDS = 600.0  # between two photos of one occasion
+MAX_SECONDS = 600.0  # between two photos of one occasion, one taken after the other
 CHUNK = 256  # latents averaged together
 
 
@@ -68,7 +68,7 @@ def groups(embedding: Tensor, times: Tensor, labels: Tensor, duplicates: Tensor)
             return (
                 near
                 | (embedding[a] @ embedding[rows].T > least)
-                | ((times[a, None] - times[rows]).abs() <= SECONDS)
+                | ((times[a, None] - times[rows]).abs() <= MAX_SECONDS)
             )
 
         occasion[rows] = rows[components(len(rows), linked)]

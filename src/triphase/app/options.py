@@ -55,14 +55,14 @@ class ModelOptions:
             raise InvalidValue(f"No learner is called {self.learner!r} here; there are {', '.join(LEARNERS)}.")
         for name in ("image_size", "seed"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, _whole(name, getattr(self, name)))
+                object.__setattr__(self, name, _integer(name, getattr(self, name)))
         if self.image_size is not None and not 1 <= self.image_size <= MAX_SIZE:
             raise InvalidValue(f"An image is 1 to {MAX_SIZE} pixels wide and high, not {self.image_size}.")
         if self.weights is not None:
             object.__setattr__(self, "weights", str(self.weights))
         parse_memory(self.memory)
         if not isinstance(self.memory, (int, str)):
-            object.__setattr__(self, "memory", _whole("memory", self.memory))
+            object.__setattr__(self, "memory", _integer("memory", self.memory))
 
     def check_agreement(self, image_size: int, given: dict[str, Any]) -> None:
         """Refuse options that differ from those that a model was made with; `image_size` is its own."""
@@ -80,8 +80,8 @@ class ModelOptions:
                 )
 
 
-def _whole(name: str, value: Any) -> int:
-    """A whole number of any kind, numpy's included, as an int that JSON knows."""
+def _integer(name: str, value: Any) -> int:
+    """An integer of any type, such as numpy's, as an int, which JSON can hold."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)

@@ -96,9 +96,9 @@ class TaughtIndex:
         """
         rows = torch.arange(len(self))[:: max(1, -(-len(self) // LIKENESS_PHOTOS))]
         member = F.one_hot(self.labels[rows], len(self.names)).float()  # (photos, classes)
-        counts, apart = member.sum(0), self.distances(self.features[rows]).fill_diagonal_(0)
+        counts, distances = member.sum(0), self.distances(self.features[rows]).fill_diagonal_(0)
         pairs = counts.unsqueeze(1) * counts - counts.diag()
-        means = (member.T @ apart @ member) / pairs  # (classes, classes); NaN where there is no pair
+        means = (member.T @ distances @ member) / pairs  # (classes, classes); NaN where there is no pair
         nearest = means.nan_to_num(torch.inf).fill_diagonal_(torch.inf).amin(1)
         halfway = (means.diagonal() + nearest) / 2
         measured = halfway.isfinite()

@@ -34,10 +34,10 @@ def random_crops(maps: Tensor, random: Generator, n: int | None = None, shard: s
     torch.Size([1, 1, 3, 3])
     """
     n, (rows, columns) = len(maps) if n is None else n, maps.shape[2:]
-    height = _whole(round(MIN_HEIGHT * rows), torch.full((n,), rows), random)
-    width = height * columns / rows + _whole(-MAX_DIFFERENCE, torch.full((n,), MAX_DIFFERENCE), random)
+    height = _random_integers(round(MIN_HEIGHT * rows), torch.full((n,), rows), random)
+    width = height * columns / rows + _random_integers(-MAX_DIFFERENCE, torch.full((n,), MAX_DIFFERENCE), random)
     width = width.round().clamp(round(MIN_WIDTH * columns), columns)
-    top, left = _whole(0, rows - height, random), _whole(0, columns - width, random)
+    top, left = _random_integers(0, rows - height, random), _random_integers(0, columns - width, random)
     windows = torch.zeros(n, 2, 3)  # from coordinates in the crop, -1 to 1, to those in the map
     windows[:, 0, 0], windows[:, 0, 2] = width / columns, (2 * left + width) / columns - 1
     windows[:, 1, 1], windows[:, 1, 2] = height / rows, (2 * top + height) / rows - 1
@@ -56,6 +56,6 @@ def middle_crops(maps: Tensor) -> Tensor:
     return F.interpolate(maps[:, :, rows, columns], list(maps.shape[2:]), mode="bilinear", align_corners=False)
 
 
-def _whole(low: int, high: Tensor, random: Generator) -> Tensor:
-    """(n,): whole numbers between low and high, both included."""
+def _random_integers(low: int, high: Tensor, random: Generator) -> Tensor:
+    """(n,): random integers from low to high, both included."""
     return low + (torch.rand(len(high), generator=random) * (high - low + 1)).floor()

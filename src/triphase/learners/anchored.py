@@ -190,15 +190,15 @@ class Anchored:
         closed = standardize_seen(closed, self.known, closed_std)
         return standardize_seen(self._adapted_logits(z), self.known, tpc_std) + self.weight * closed
 
-    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+    def inference(self, extra: tuple[Tensor, Tensor] | None = None) -> Ensemble:
         """Both members as they answer; the closed form alone after a quick lesson.
 
-        `also` is counted in by the closed form, and so are the held-out samples of the memory by the discriminant.
+        With `extra`, the closed form also counts these features, and the discriminant also counts held-out samples.
         """
-        closed = self.closed_form.inference(also)
+        closed = self.closed_form.inference(extra)
         if self.quick_experience:
             return closed
-        solved = self.solved if also is None else self.solved_with_held_out
+        solved = self.solved if extra is None else self.solved_with_held_out
         adapted = self.tpc.inference() if solved is None else self._solved_inference(*solved)
         return Ensemble([*adapted.members, *closed.members], (1.0, self.weight), self._fixed_stds())
 

@@ -121,10 +121,10 @@ class NCM:
         """(n, 0): class means alone give no out-of-distribution score."""
         return torch.empty(len(f), 0, dtype=torch.float64)
 
-    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
-        """The class means in inference form; `also` is counted in only here."""
-        if also is not None:
-            return including(self, *also).inference()
+    def inference(self, extra: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """The class means in inference form; `extra` is counted in the result only."""
+        if extra is not None:
+            return including(self, *extra).inference()
         means = F.normalize(self.sums)[: max(self.known) + 1]
         return Ensemble([Member(copy.deepcopy(self.model.csf), means, unit_length=True)])
 

@@ -120,10 +120,10 @@ class Teachable(Learner, Protocol):
     def closed_form(self) -> ClosedForm | None:
         """The closed form of the learner, if it has one."""
 
-    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+    def inference(self, extra: tuple[Tensor, Tensor] | None = None) -> Ensemble:
         """A copy of everything that answers need, over the classes seen so far.
 
-        `also` are features (n, D) and classes of held-out images that a closed form counts in this copy only.
+        `extra` holds features (n, D) and classes of held-out images, which a closed form counts in this copy only.
         """
 
     def drop_class(self, label: int) -> None:
@@ -155,7 +155,7 @@ class Consolidates(Protocol):
 class UsesUnlabelled(Protocol):
     """A learner that can learn from images without a label."""
 
-    unlabelled: Literal["ignore", "pseudo"]  # pseudo: as what it takes them for
+    unlabelled: Literal["ignore", "pseudo"]  # pseudo: with the classes that it predicts
     n_pseudo_labelled: int  # of the last experience, those that it was sure of
 
 

@@ -179,10 +179,10 @@ class SLDA:
         white, means = whiten(f, factor), self._white_means
         return torch.stack([relative_mahalanobis(white, means), mahalanobis(white, means)], 1)
 
-    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
-        """The solved discriminant as it answers, in single precision; `also` is counted in the result only."""
-        if also is not None:
-            return including(self, *also).inference()
+    def inference(self, extra: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """The solved discriminant as it answers, in single precision; `extra` is counted in the result only."""
+        if extra is not None:
+            return including(self, *extra).inference()
         factor, W, b = self.solution
         n, counted = max(self.known) + 1, self.counts > 0
         if self._whitening is None:

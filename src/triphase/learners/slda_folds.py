@@ -12,8 +12,8 @@ from triphase.learners.slda import SLDA, cholesky
 from triphase.learners.training import mask_unseen
 
 
-class _Left(NamedTuple):
-    """What is left without a part; the scatter within classes is less by `removed`^T `removed`."""
+class _Remaining(NamedTuple):
+    """Class statistics without one part; the scatter within classes is less by `removed`^T `removed`."""
 
     counts: Tensor  # (n_classes,)
     means: Tensor  # (n_classes, D)
@@ -28,7 +28,7 @@ def scores_without(closed: SLDA, f: Tensor, y: Tensor, parts: Sequence[Tensor]) 
     """
     f, s, D = f.double(), closed.shrinkage, f.shape[1]
     within = closed.products - (closed.means * closed.counts.unsqueeze(1)).T @ closed.means
-    removed = [float(_left(closed, f[part], y[part]).removed.square().sum()) for part in parts]
+    removed = [float(_without(closed, f[part], y[part]).removed.square().sum()) for part in parts]
     variance = float(within.trace()) - sum(removed) / max(1, len(parts))
     total = float(closed.counts.sum()) - sum(map(len, parts)) / max(1, len(parts))
     if variance <= 1e-12 * max(float(closed.products.trace()), D * total):  # as in SLDA.covariance
@@ -37,19 +37,19 @@ def scores_without(closed: SLDA, f: Tensor, y: Tensor, parts: Sequence[Tensor]) 
     scatter.diagonal().add_(s * variance / D)
     factor = cholesky(scatter)
     for part in parts:
-        left = _left(closed, f[part], y[part])
+        left = _without(closed, f[part], y[part])
         white = [_whiten(v, factor) for v in ((1 - s) ** 0.5 * left.removed, f[part], left.means)]
         scores = float(left.counts.sum()) * _scores(*white)
         yield mask_unseen(scores.float(), closed.known)
 
 
-def _left(closed: SLDA, f: Tensor, y: Tensor) -> _Left:
+def _without(closed: SLDA, f: Tensor, y: Tensor) -> _Remaining:
     n = torch.zeros_like(closed.counts).index_add(0, y, torch.ones(len(y), dtype=torch.float64))
     sums = torch.zeros_like(closed.sums).index_add(0, y, f)
     counts, own = closed.counts - n, sums / n.clamp(min=1).unsqueeze(1)
     means = (closed.sums - sums) / counts.clamp(min=1).unsqueeze(1)
     weight = (n * counts / closed.counts.clamp(min=1)).sqrt().unsqueeze(1)
-    return _Left(counts, means, torch.cat([f - own[y], (weight * (own - means))[n > 0]]))
+    return _Remaining(counts, means, torch.cat([f - own[y], (weight * (own - means))[n > 0]]))
 
 
 def _scores(removed: Tensor, f: Tensor, means: Tensor) -> Tensor:

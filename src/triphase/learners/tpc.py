@@ -219,8 +219,8 @@ class TPC:
     def rescale(self, z: Tensor) -> None:
         """Nothing to do: the scores have no scale that was fitted."""
 
-    def inference(self, also: tuple[Tensor, Tensor] | None = None) -> Ensemble:
-        """csf and head as they answer; `also` changes nothing, because TPC has no class statistics."""
+    def inference(self, extra: tuple[Tensor, Tensor] | None = None) -> Ensemble:
+        """csf and head as they answer; `extra` changes nothing, because TPC has no class statistics."""
         rows = self.model.head.weight.detach()[: max(self.known) + 1].clone()
         return Ensemble([Member(copy.deepcopy(self.model.csf), rows)])
 

@@ -44,7 +44,7 @@ def execute(
     """
     written = -1
 
-    def write_and_watch(progress: Progress) -> None:
+    def write_and_report(progress: Progress) -> None:
         nonlocal written
         if written != len(progress.results) + len(progress.failed):
             written = len(progress.results) + len(progress.failed)
@@ -53,7 +53,7 @@ def execute(
 
     with locked(summary.parent):
         try:
-            progress = _execute(schedule, back_end, write_and_watch)
+            progress = _execute(schedule, back_end, write_and_report)
             if not progress.failed:
                 back_end.clean_up()
         except KeyboardInterrupt as error:

@@ -22,8 +22,8 @@ INFO = DatasetInfo(
     "the hub, https://huggingface.co/datasets: load_dataset(NAME).save_to_disk(FOLDER)",
     "the folder that save_to_disk has written, with a column of images and one of classes",
 )
-TESTED = ("test", "validation", "valid", "val")  # splits, the first that there is
-LABELS = ("label", "labels", "fine_label", "class")  # columns, the first that there is
+TEST_SPLITS = ("test", "validation", "valid", "val")  # the first that exists is used
+LABEL_COLUMNS = ("label", "labels", "fine_label", "class")  # the first that exists is used
 CHUNK = 256  # rows checked together
 
 
@@ -45,7 +45,7 @@ def hugging_face(folder: Path, size: int, *, skip_bad: bool = False) -> HuggingF
     check_size(size)
     content = _load(folder)
     splits = dict(content) if isinstance(content, dict) else {"train": content}
-    tested = next((name for name in TESTED if name in splits), None)
+    tested = next((name for name in TEST_SPLITS if name in splits), None)
     if "train" not in splits:
         raise BadData(f"{folder} has the splits {few(list(splits))}; one of them must be called train.")
     names = _names(splits["train"], folder)
@@ -86,10 +86,12 @@ def _column(dataset: Any, kind: str, names: Sequence[str] = ()) -> str | None:
 
 
 def _label_column(dataset: Any, place: object) -> str:
-    found = _column(dataset, "ClassLabel", LABELS) or next((c for c in LABELS if c in dataset.features), None)
+    found = _column(dataset, "ClassLabel", LABEL_COLUMNS) or next(
+        (c for c in LABEL_COLUMNS if c in dataset.features), None
+    )
     if found is None:
         raise BadData(
-            f"{place} has no column of classes that is called {' or '.join(LABELS)}, but "
+            f"{place} has no column of classes that is called {' or '.join(LABEL_COLUMNS)}, but "
             f"{few(list(dataset.features))}; rename it (rename_column)."
         )
     return found

@@ -23,7 +23,7 @@ CHECKPOINT = "state"  # the folder of a run's checkpoint
 WITH_CHECKPOINT = ("settings.json", "events.jsonl")
 WHEN_FINISHED = ("settings.json", "events.jsonl", "weights.safetensors", "profile.json", "report.json")
 RUN_FILE = re.compile(rf"({CHECKPOINT}/)?\w[\w.-]*")
-LOOKS = 20  # attempts to read a directory whose checkpoint is being replaced
+MAX_TRIES = 20  # to read a directory whose checkpoint is being replaced
 Stamp = tuple[str, int, int]  # name, size and time of change of a file
 
 
@@ -49,19 +49,19 @@ class RunCopy:
 
     def _save_files(self, directory: Path) -> tuple[dict[str, Any], dict[Stamp, str]]:
         """Save the files of a finished run, or of one checkpoint; returns their index."""
-        for look in range(LOOKS):
+        for tried in range(MAX_TRIES):
             saved: dict[Stamp, str] = {}
             index: dict[str, Any] = {"finished": (directory / "report.json").exists(), "serial": 0, "files": {}}
             try:
                 if not index["finished"]:
                     self._save_checkpoint(directory, index, saved)
-                # the log after the checkpoint, which says how much of it counts
+                # the log after the checkpoint: it may then be longer than the checkpoint says, never shorter
                 for name in WHEN_FINISHED if index["finished"] else WITH_CHECKPOINT:
                     if (directory / name).exists():
                         index["files"][name] = self._save_file(directory / name, saved)
                 return index, saved
             except FileNotFoundError:  # the next checkpoint took its place
-                if look == LOOKS - 1:
+                if tried == MAX_TRIES - 1:
                     raise
         raise AssertionError("unreachable")
 

@@ -29,7 +29,7 @@ PARTS: dict[str, Sequence[str]] = {  # what a dataset has in the data folder; of
     "core50": (core50.IMAGES_FOLDER, *CORE50_LISTS, "batches_filelists", core50.LISTS_ARCHIVE),
     "imagenet": ("train", "val"),
 }
-LOOK = 1.0  # seconds between two checks whether another process is done
+POLL_SECONDS = 1.0  # seconds between two checks whether another process is done
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Input:
 
     def find(self, storage: Storage, scratch: Path) -> Path | None:
         """The folder of these files on this node, from the storage if need be; None if they are nowhere."""
-        with _alone(scratch / "data"):
+        with _exclusive(scratch / "data"):
             unpacked = scratch / "data" / self.fingerprint
             for folder in (unpacked, Path(self.root), Path(os.environ.get("TRIPHASE_DATA", self.root))):
                 if fingerprint(folder, self.names, scratch) == self.fingerprint:
@@ -128,13 +128,13 @@ def _files_below(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process of this node looks for files, so that one of them fetches what all need."""
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, and wait for it if need be: one process of a node fetches what all need."""
     with ExitStack() as stack:
         while True:
             try:
                 stack.enter_context(locked(folder))
                 break
             except Busy:
-                time.sleep(LOOK)
+                time.sleep(POLL_SECONDS)
         yield

@@ -25,8 +25,8 @@ from triphase.errors import BadData, CorruptState, InvalidValue, TriphaseError, 
 
 CHILD = (sys.executable, "-m", "triphase.bench.sweep.cluster.child")
 MARK = "sweep.json"  # a file by which a node checks that it sees the storage of the sweep
-PATIENCE = 60.0  # seconds for a storage to come back at the end of a run
-PAUSE = 1.0  # between two tries
+RETRY_SECONDS = 60.0  # how long the last save of a run is tried again while the storage cannot be reached
+RETRY_PAUSE = 1.0  # seconds between two tries
 
 
 def execute(message: str) -> str:
@@ -119,12 +119,12 @@ def _run(words: list[str], directory: Path, copy: RunCopy, storage: Storage, tas
                 with suppress(subprocess.TimeoutExpired):
                     popen.wait(task["save_every"])
                 if popen.poll() is None:
-                    with suppress(Unreachable):  # it may be back at the next time
+                    with suppress(Unreachable):  # the next save may succeed
                         save()
         finally:
             popen.terminate()
             popen.wait()
-            _patiently(save)
+            _save_with_retries(save)
         stderr.seek(0)
         text = stderr.read().decode(errors="replace")
     return how_it_ended(directory, popen.returncode, text, time.monotonic() - begin)
@@ -139,13 +139,13 @@ def _check_mark(storage: Storage, sweep: str) -> None:
         )
 
 
-def _patiently(save: Callable[[], None]) -> None:
-    """Save the copy that counts; a storage that is away gets some time to come back."""
-    deadline = time.monotonic() + PATIENCE
+def _save_with_retries(save: Callable[[], None]) -> None:
+    """Save the last copy of a run; try again for a while if the storage cannot be reached."""
+    deadline = time.monotonic() + RETRY_SECONDS
     while True:
         try:
             return save()
         except Unreachable:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(PAUSE)
+            time.sleep(RETRY_PAUSE)

@@ -27,9 +27,9 @@ from triphase.bench.sweep.jobs import Job
 from triphase.directory_lock import locked
 from triphase.errors import InvalidValue, TriphaseWarning, Unreachable
 
-LOOK = 5.0  # seconds between two polls of the cluster and of the copies in the storage
-ANSWER_WITHIN = 5.0  # seconds for the cluster to accept a connection
-LEAVE_WITHIN = 30.0  # seconds for runs that are stopped to save themselves
+POLL_SECONDS = 5.0  # seconds between two polls of the cluster and of the copies in the storage
+CONNECT_TIMEOUT = 5.0  # seconds for the cluster to accept a connection
+STOP_TIMEOUT = 30.0  # seconds for runs that are stopped to save themselves
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class RayTasks:
         self._inputs: dict[object, Input | None] = {}
         self._sent: set[Path] = set()
         self._running: dict[Job, float] = {}
-        self._looked = time.monotonic()
+        self._polled_at = time.monotonic()
         self.slots = max(1, room := self._room())
         if room == 0:
             self._warn_of_waiting()
@@ -145,14 +145,14 @@ class RayTasks:
 
     def running(self) -> dict[Job, float]:
         """The jobs that a node has begun, with the share that was done at their last save."""
-        if time.monotonic() - self._looked >= LOOK:
+        if time.monotonic() - self._polled_at >= POLL_SECONDS:
             if not _answers(self._place):  # in less than a minute Ray would end this process because of it
                 raise self._gone()
             self.slots = max(1, self._room())
             with suppress(Unreachable):  # progress is optional
                 indices = {job: read_index(self._storage, self._stored(job), a) for job, a in self._tasks.values()}
                 self._running = {job: index["share"] for job, index in indices.items() if index is not None}
-            self._looked = time.monotonic()
+            self._polled_at = time.monotonic()
         return dict(self._running)
 
     def stop(self) -> None:
@@ -162,7 +162,7 @@ class RayTasks:
                 self._ray.cancel(reference)
         if self._tasks:
             with suppress(Exception):
-                self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=LEAVE_WITHIN)
+                self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=STOP_TIMEOUT)
         self._tasks.clear()
         self._ray.shutdown()
 
@@ -294,7 +294,7 @@ def _answers(place: str) -> bool:
     """Whether something accepts connections at HOST:PORT."""
     host, _, port = place.rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), ANSWER_WITHIN):
+        with socket.create_connection((host, int(port)), CONNECT_TIMEOUT):
             return True
     except (OSError, ValueError):
         return False
