@@ -19,13 +19,13 @@ def main() -> None:
     except SystemExit as end:
         status = end.code or 0
     busy = [t for t in threading.enumerate() if t is not threading.current_thread()]
-    if not isinstance(status, int) or busy:  # a message, or somebody is still writing
+    if not isinstance(status, int) or busy:  # a message, or a thread is still writing
         sys.exit(status)
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-    except OSError:  # nobody reads, or the disk is full
+    except OSError:  # a closed pipe, or a full disk
         status = status or 1
     os._exit(status)  # unloading all modules would take another tenth
 

@@ -26,7 +26,7 @@ class Checkpoint:
     """
 
     def __init__(self, directory: Path, lock: DirectoryLock | None = None) -> None:
-        """`lock` is of a directory around this one, which may be moved or replaced at any time."""
+        """`lock` is that of an enclosing directory, which may be moved or replaced at any time."""
         self.directory = directory
         self._replace = files.write if lock is None else lock.write
         self._remove = files.remove if lock is None else lock.remove
@@ -107,7 +107,7 @@ class Checkpoint:
             self._error = error
 
     def _write(self, changed: dict[str, Any], gone: set[str]) -> None:
-        written, self._written = self._written, {}  # forgotten if this fails: all is written next time
+        written, self._written = self._written, {}  # stays empty if this fails: then the next save writes all
         index = {name: file for name, file in self._index.items() if name not in gone}
         serial = self._serial + 1
         for name, part in changed.items():

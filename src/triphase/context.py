@@ -57,7 +57,7 @@ class Context:
 
     @contextmanager
     def reuse_latents(self) -> Iterator[None]:
-        """Inside, the latents of the same images are computed once; nested use goes on with the outer one."""
+        """Within this block, latents of the same images are computed once; a nested block shares them."""
         outer = self._latents
         self._latents = [] if outer is None else outer
         try:

@@ -17,7 +17,7 @@ from triphase.state import cannot_write, make_directory, open_at, replace_file
 
 @dataclass(frozen=True)
 class DirectoryLock:
-    """A directory with this process as its only writer; writes go to the locked directory even if it is moved."""
+    """A directory whose only writer is this process; writes go to the locked directory even if it is moved."""
 
     directory: Path
     descriptor: int  # of LOCK
@@ -80,7 +80,7 @@ class DirectoryLock:
 
     @contextmanager
     def _changing(self, path: Path) -> Iterator[Path]:
-        """The name of a file for one operation, at both ends of which the lock is held."""
+        """The name of a file for one operation; the lock is checked before and after it."""
         self.check()
         try:
             yield self._name(path)
@@ -123,7 +123,7 @@ def locked(directory: Path) -> Iterator[DirectoryLock]:
                 raise OSError("the directory was deleted and made anew")
         except OSError as error:
             raise Busy(f"{_owner(path)} is at work in {directory}; wait until it is done.") from error
-        with suppress(OSError):  # only to inform whoever finds the lock taken
+        with suppress(OSError):  # shown to processes that find the lock taken
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), f"Process {os.getpid()} on {platform.node()}\n".encode())
         yield lock
@@ -147,7 +147,7 @@ def _lock(descriptor: int) -> None:
     if sys.platform == "win32":
         import msvcrt
 
-        os.lseek(descriptor, 0, os.SEEK_SET)  # the byte that is locked is the one at hand
+        os.lseek(descriptor, 0, os.SEEK_SET)  # Windows locks the byte at the current position
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
     else:
         import fcntl

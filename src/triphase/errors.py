@@ -5,15 +5,15 @@ TriphaseError
 ├── BadData (ValueError)         images, labels or folders that cannot be used
 │   └── PhotosNeeded             what is stored does not suffice: the photos themselves are needed
 ├── Mismatch (ValueError)        a saved run that belongs to something else
-├── CorruptState (ValueError)    a file of ours that is damaged
+├── CorruptState (ValueError)    a damaged file that triphase wrote
 ├── CannotWrite (OSError)        the disk refused
 ├── Unreachable (ConnectionError)  a cluster or a storage that does not answer
-├── Busy (RuntimeError)          somebody else is writing there
+├── Busy (RuntimeError)          another process is writing there
 ├── LockLost (RuntimeError)      a directory that was moved, deleted or unlocked while it was written
 ├── OutOfMemory (MemoryError)     a device that is too small
 ├── Interrupted (RuntimeError)   stopped on request; what was done is saved
 ├── ProcessLost (RuntimeError)   another process of the same run is gone or cannot be reached
-└── ProcessFailed (RuntimeError) what went wrong in another process than the first of a run
+└── ProcessFailed (RuntimeError) an error in a process of a run other than the first
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from triphase.printable import printable
 
 FEW = 5  # things named in one sentence
-# In the words of torch's back ends and of ONNX Runtime.
+# As torch's back ends and ONNX Runtime word it.
 NO_ROOM = ("out of memory", "can't allocate memory", "Failed to allocate memory")
 
 
@@ -41,7 +41,7 @@ class BadData(TriphaseError, ValueError):
 
 
 class PhotosNeeded(BadData):
-    """Nothing is stored of some photos, which are needed themselves; `ids` says which."""
+    """Some photos are not stored, so the files themselves are needed; `ids` lists them."""
 
     def __init__(self, sentence: str, ids: Sequence[int]) -> None:
         super().__init__(sentence)
@@ -85,7 +85,7 @@ class ProcessLost(TriphaseError, RuntimeError):
 
 
 class ProcessFailed(TriphaseError, RuntimeError):
-    """What went wrong in another process than the first of a run."""
+    """An error in a process of a run other than the first."""
 
 
 class TriphaseWarning(UserWarning):
@@ -106,7 +106,7 @@ def few(names: Sequence[object]) -> str:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether a device, or this computer, had no room.
+    """Whether a device, or this computer, ran out of memory.
 
     >>> is_out_of_memory(RuntimeError("CUDA out of memory.")), is_out_of_memory(OSError("disk full"))
     (True, False)

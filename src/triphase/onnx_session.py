@@ -35,7 +35,7 @@ class Graph:
         return made[0] if len(made) == 1 else np.concatenate(made)
 
     def _parts(self, x: NDArray[Any]) -> list[NDArray[Any]]:
-        """The rows in equal parts, but for the last, that suit the cache; the number in each is a power of two."""
+        """The rows in parts that fit the cache; all but the last have the same number of rows, a power of two."""
         fit = max(1, MAX_VALUES // max(1, x[:1].size))
         rows = 1 << (fit.bit_length() - 1)
         return [x[start : start + rows] for start in range(0, max(1, len(x)), rows)]

@@ -14,7 +14,7 @@ SHOWN = re.compile(
 
 
 def printable(text: object) -> str:
-    r"""A path, a name or a sentence in which whatever cannot be seen is escaped; twice is the same as once.
+    r"""A path, a name or a sentence with invisible characters escaped; escaping twice changes nothing more.
 
     Escape sequences, line breaks, characters that turn the direction of writing and bytes that are no UTF-8 would
     otherwise change what a terminal shows, or make printing fail.

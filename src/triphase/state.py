@@ -121,7 +121,7 @@ def read_file(path: Path, *, follow_links: bool = True) -> bytes:
     """The bytes of a regular file; a folder, a pipe or a device in its place is refused, and never waited for."""
     if not stat.S_ISREG(os.stat(path, follow_symlinks=follow_links).st_mode):
         raise _corrupt(path, "is not a regular file")
-    nonblocking = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # if a pipe takes its place meanwhile
+    nonblocking = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # in case a pipe takes its place
     with os.fdopen(os.open(path, os.O_RDONLY | nonblocking), "rb") as file:
         return file.read()
 
@@ -136,7 +136,7 @@ def write(path: Path, blob: bytes) -> None:
 
 
 def replace_file(path: Path, blob: bytes, folder: int | None = None) -> None:
-    """Replace a file: whoever reads it sees the old bytes or the new ones, nothing between; OSError if refused.
+    """Replace a file atomically: readers see the old bytes or the new ones; OSError if refused.
 
     `folder` is the descriptor of the folder that a relative path starts from.
     """
@@ -148,7 +148,7 @@ def replace_file(path: Path, blob: bytes, folder: int | None = None) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
-        with suppress(OSError):  # whatever kept us from writing may keep us from removing, too
+        with suppress(OSError):  # what prevented the write may also prevent the removal
             os.unlink(temporary, dir_fd=folder)
         raise
     _sync_directory(path.parent, folder)
@@ -174,7 +174,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read one JSON document of ours."""
+    """Read one JSON document; CorruptState if it is missing or damaged."""
     try:
         return json.loads(read_file(path))
     except FileNotFoundError as error:

@@ -13,9 +13,9 @@ import torch
 
 @cache  # the library must live as long as its operators
 def declare_torchvision_operators() -> torch.library.Library | None:
-    """Let torchvision be imported: without its operators, it fails unless they are declared at least.
+    """Declare the operators that torchvision needs to be imported, if its compiled ones cannot be loaded.
 
-    Whoever needs torchvision only because something else imports it never calls them.
+    That suffices for programs that import torchvision only because another library does.
     """
     spec = find_spec("torchvision")
     if spec is None or spec.origin is None:

@@ -1,4 +1,4 @@
-"""Labels that a person has confirmed, so that nobody is asked about them again."""
+"""Labels that a person has confirmed; they are not listed as suspects again."""
 
 from __future__ import annotations
 

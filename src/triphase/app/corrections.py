@@ -54,7 +54,7 @@ def move(path: Path, ids: Sequence[int], name: str) -> tuple[Version, int]:
 
 
 def _taught(model: Model, ids: Sequence[int]) -> list[int]:
-    """Those of the ids that were taught, each once."""
+    """The ids that were taught, each once."""
     found = [id_ for id_ in dict.fromkeys(ids) if id_ in model.taught]
     if not found:
         raise BadData("None of these photos was taught to this model; take photos from its lists.")

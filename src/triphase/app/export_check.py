@@ -26,7 +26,7 @@ class Parity:
     n: int  # inputs
     difference: float  # of probabilities, the largest
     other_class: int  # images with another class, though no second class is as probable
-    other_flag: int  # images that only one of the two calls unknown, though they are not near a threshold
+    other_flag: int  # images that only one of the two calls unknown, though no score is near its threshold
 
 
 def run_pixels(session: Any) -> Run:

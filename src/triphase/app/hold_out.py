@@ -75,7 +75,7 @@ def _held_out(
         rows = labels == label
         if bool(held_out[rows].all()) and label >= len(model.names):
             held_out[rows] = False
-    # near-duplicates of exemplars are not trained on, even if there is nothing else
+    # near-duplicates of exemplars are never trained on, even if nothing else is left
     return like_exemplars if bool(held_out.all()) else held_out
 
 

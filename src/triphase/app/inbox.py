@@ -132,7 +132,7 @@ def _read_all(folder: Path) -> dict[int, InboxPhoto]:
 
 
 def _photo(id_: int, document: dict[str, object], size: int) -> InboxPhoto:
-    """A photo from its document; ValueError, KeyError or TypeError if that is not one of ours."""
+    """A photo from its document; ValueError, KeyError or TypeError if it is not valid."""
     probability, known = document["probability"], document["known"]
     if not isinstance(probability, float) or not 0 <= probability <= 1 or not isinstance(known, bool):
         raise ValueError("no answer")

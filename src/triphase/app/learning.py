@@ -178,7 +178,7 @@ def _halves(model: Model, ids: Tensor, y: Tensor, z: Tensor) -> Tensor:
 
 
 def _room_for(model: Model, f: Tensor) -> int:
-    """How many features of exemplars fit into the bytes that samples leave; the others are computed anew."""
+    """How many features of exemplars fit into the bytes that samples leave; the others are computed again."""
     number, in_bytes = parse_memory(model.options.memory)
     if not in_bytes or model.memory is None or f.numel() == 0:
         return len(f)

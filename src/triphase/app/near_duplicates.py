@@ -27,7 +27,7 @@ def dhash(pixels: Tensor) -> Tensor:
 def _brighter(grey: Tensor) -> Tensor:
     """Where an image, scaled to 8 rows and 9 columns, gets brighter to the right: 64 bits."""
     small = F.interpolate(grey, size=(8, 9), mode="bilinear", antialias=True)
-    bits = (small[..., 1:] > small[..., :-1] + 0.5).flatten(1)  # noise in plain areas does not count
+    bits = (small[..., 1:] > small[..., :-1] + 0.5).flatten(1)  # a threshold of 0.5 ignores noise in plain areas
     return (bits.long() << torch.arange(64)).sum(1)
 
 

@@ -127,10 +127,10 @@ def _unlabelled(
     if found and uses and asked_for and learns:
         budget, skip_bad = model.context.budget, settings.skip_bad
 
-        def tell(event: dict[str, Any]) -> None:
+        def report(event: dict[str, Any]) -> None:
             on_event(event | {"unlabelled": True})
 
-        return scan_unlabelled(folder, size, budget, taken, skip_bad=skip_bad, on_event=tell), []
+        return scan_unlabelled(folder, size, budget, taken, skip_bad=skip_bad, on_event=report), []
     remarks = [left_out_message(len(found), model.options.learner, uses, asked_for)] if found else []
     return UnlabelledPhotos(NO_IMAGES, torch.empty(0, 2, dtype=torch.long)), remarks
 

@@ -175,7 +175,7 @@ class Predictor:
         return answers
 
     def _decoded(self, files: Sequence[Path]) -> Iterator[list[NDArray[np.uint8] | str]]:
-        """The pixels of photos, or sentences, a few at a time; the next ones are decoded meanwhile."""
+        """The pixels of photos, or sentences, a few at a time, while the next ones are decoded."""
         if len(files) == 1:
             yield [self._decode(files[0])]
             return

@@ -132,7 +132,7 @@ def publish_quick(
 
 
 def report_nothing(store: Store, plan: Plan, settings: LessonSettings, started: float) -> Outcome:
-    """The result where all photos were taught before.
+    """The result if all photos were taught before.
 
     If a lesson was killed just after it was published, its checkpoint is removed here.
     """

@@ -34,7 +34,7 @@ class QuantizationLoss:
 
     calibrated: int  # photos from which ranges were taken
     measured: int  # photos on which all this was measured
-    other_photos: bool  # none of those was calibrated on
+    other_photos: bool  # none of the measured photos was used for calibration
     same_class: float  # share of the answers
     same_unknown: float  # share of the answers
     labelled: int  # photos whose class is known, on which accuracy was measured

@@ -22,8 +22,8 @@ from triphase.app.taught_index import TaughtIndex
 class Review:
     """The taught photos of one version, with the model's answers.
 
-    Opening takes about a millisecond for each stored photo that `before` does not know; whatever takes longer is
-    computed when it is first asked for.
+    Opening takes about a millisecond for each stored photo that `before` does not know; slower results are
+    computed on first use.
     """
 
     def __init__(self, path: Path, before: Review | None = None) -> None:

@@ -34,7 +34,7 @@ class Photos:
     """The photos to learn from a folder, each content once, sorted by class and path.
 
     An id is a hash of the file's bytes, so a photo that was copied or renamed is recognised without decoding it,
-    for ever: pixels would depend on the decoder's version. One that was edited or compressed anew is another
+    for ever: pixels would depend on the decoder's version. One that was edited or compressed again is another
     photo, and a near-duplicate of the first.
     """
 
@@ -144,7 +144,7 @@ def scan(
 def scan_unlabelled(
     root: Path, size: int, budget: Budget, left_out: Collection[int], *, skip_bad: bool, on_event: OnEvent
 ) -> UnlabelledPhotos:
-    """Decode the photos in the folder of unlabelled ones, each content once, but for the ids that are left out."""
+    """Decode the photos in the folder of unlabelled ones, each content once, except for the ids in `left_out`."""
     files = _hash_all([_File("", path) for path in unlabelled_files(root)], on_event)
     distinct = {file.id: file for file in reversed(files) if not file.fault and file.id not in left_out}
     wanted = sorted(distinct.values())

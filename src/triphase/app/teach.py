@@ -107,7 +107,7 @@ def _unlearn_corrected(plan: Plan, on_event: OnEvent) -> list[str]:
 
 @contextmanager
 def _no_empty_folder(store: Store, new: bool) -> Iterator[None]:
-    """A lesson that is refused leaves no folder behind where there was none."""
+    """Remove the folder of a new model if its first lesson is refused."""
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Thumbnails of taught photos: one file beside the versions, bounded in bytes.
 
-Only a server adds to it. Whatever takes photos or classes out of a model takes their thumbnails out first. A model
-works without the file, and nothing else is lost with it.
+Only a server adds to it. Commands that remove photos or classes from a model remove their thumbnails first. The
+model does not need the file.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def with_unlabelled(model: Model, lesson: Lesson, photos: UnlabelledPhotos) -> L
 
 
 def left_out_message(n: int, learner: str, uses: bool, asked_for: bool) -> str:
-    """The sentence about n photos that are not looked at."""
+    """The sentence about n photos that are left out."""
     left_out = f"{n:,} photos in {UNLABELLED_FOLDER} were left out"
     if not uses:
         return f"{left_out}: {learner} learns from labelled photos alone."

@@ -47,7 +47,7 @@ def forgetting(matrix: Tensor) -> Tensor:
 
 
 def ceiling(n_seen: list[int], n_evaluated: int) -> float:
-    """The AMCA of a perfect learner on a fixed test set, whose unseen classes nobody can know.
+    """The AMCA of a perfect learner on a fixed test set, which also has classes that are not seen yet.
 
     >>> ceiling([1, 2], 2)
     0.75

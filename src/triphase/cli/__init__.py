@@ -20,7 +20,7 @@ from triphase.printable import printable
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WRONG_USAGE = 2
 CTRL_C = 130  # what typer makes of a KeyboardInterrupt
-# Command -> the module here that defines it: only that one is imported, for imports take longest.
+# Command -> the module here that defines it: only that one is imported, because imports take longest.
 COMMANDS = {
     "teach": "teach",
     "predict": "predict",
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def _prints() -> bool:
-    """Whether this process prints: the first of those that torchrun has started, and every other one."""
+    """Whether this process prints: not if torchrun started it and it is not the first."""
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
 
 

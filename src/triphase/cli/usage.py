@@ -43,7 +43,7 @@ def _escaped() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if hasattr(error, "format_message"):  # typer's and click's own errors, wherever typer takes click from
+        if hasattr(error, "format_message"):  # errors of typer and click, whichever click typer uses
             message = printable(error.format_message())
             error.format_message = lambda: message
         raise

@@ -1,3 +1,3 @@
 """Where images come from and how they reach the model."""
 
-UNLABELLED_FOLDER = "_unlabelled"  # beside class folders: photos that nobody has put into one
+UNLABELLED_FOLDER = "_unlabelled"  # beside the class folders: photos without a class

@@ -80,7 +80,7 @@ class Samples:
 
 
 class Batches:
-    """The minibatches of one experience, beside what the memory held when it began."""
+    """The minibatches of one experience, with replay from the memory as it was when the experience began."""
 
     def __init__(
         self,

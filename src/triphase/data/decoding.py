@@ -149,7 +149,7 @@ def _open(source: Path | BytesIO) -> Image.Image:
     if start.startswith(JPEG):
         # not by Image.open, which refuses large JPEGs before they can be asked for a fraction
         return JpegImageFile(source)
-    # Pillow has the plugin of PNG at hand; to load those of all formats takes a tenth of a second.
+    # Pillow has loaded the plugin for PNG already; loading those of all formats takes a tenth of a second.
     return Image.open(source, formats=("PNG",) if start.startswith(PNG) else _formats())
 
 

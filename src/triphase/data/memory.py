@@ -115,7 +115,7 @@ class Memory:
         self.columns, self.cache, self._floor = columns, cache, floor  # whatever failed before changed nothing
 
     def release_held_out(self, per_class: int) -> None:
-        """Hold out the samples with the highest keys only, so many of each class; the others may be replayed.
+        """Hold out only the `per_class` samples of each class with the highest keys; the others may be replayed.
 
         Never the other way round: what was trained on cannot be held out again.
         """

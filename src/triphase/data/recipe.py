@@ -32,7 +32,7 @@ class Recipe:
     lr_schedule: Literal["constant", "patience"] = "constant"
     trainable: Literal["csf", "all"] = "csf"  # what learners other than TPC train: all includes llf
     latents: Literal["float32", "float16", "off"] = "float32"  # how those of a frozen llf are kept
-    views: int = 0  # random crops: so many views of each image, drawn once and kept; 0 draws anew each time
+    views: int = 0  # random crops of each image that are drawn once and kept; 0: each minibatch draws new ones
 
     def __post_init__(self) -> None:
         augment.parse(self.augment)

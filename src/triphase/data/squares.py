@@ -84,7 +84,7 @@ def _scaled(image: Image.Image, scaling: Scaling, size: int) -> Image.Image:
 
 
 def _cropped(image: Image.Image, size: int, fill: tuple[int, int, int]) -> Image.Image:
-    """The middle square of a picture, on a ground of `fill` where it is smaller; rounded as torchvision does."""
+    """The middle square of a picture, on a background `fill` where it is smaller; rounded as torchvision does."""
     left, top = (round((length - size) / 2) if length >= size else -((size - length) // 2) for length in image.size)
     ground = Image.new("RGB", (size, size), fill)
     ground.paste(image, (-left, -top))

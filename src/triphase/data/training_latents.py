@@ -35,7 +35,7 @@ from triphase.randomness import generator
 
 @dataclass(frozen=True)
 class Stores:
-    """Which latents a minibatch needs, whichever process its samples are in: all of them compute together."""
+    """Which latents a minibatch needs in any process: all processes compute them together."""
 
     images: bool
     memory: bool
@@ -158,7 +158,7 @@ class TrainingLatents:
         return self._memory_features
 
     def forget_features(self) -> None:
-        """Compute features anew: the memory has changed."""
+        """Drop all features, because the memory has changed."""
         self._image_features = self._memory_features = None
 
     def image_latents(self, rows: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """AR1 free: consolidated head weights (CWR*) beside replay, without the SI term.
 
 Lomonaco, Maltoni and Pellegrini, "Rehearsal-Free Continual Learning over Small Non-I.I.D. Batches" (CWR*, AR1*);
-Pellegrini et al., "Latent Replay for Real-Time Continual Learning" (AR1 free with replay). What they leave open is
-settled in docs/deviations.md.
+Pellegrini et al., "Latent Replay for Real-Time Continual Learning" (AR1 free with replay). The choices
+that they leave open are listed in docs/deviations.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SLOW_RATE = 5e-5  # update rate of batch renormalisation after the first experie
 
 
 class AR1:
-    """Trains temporary head rows for the classes at hand, then averages them into consolidated ones.
+    """Trains temporary head rows for the classes that are trained, then averages them into consolidated ones.
 
     A consolidated row counts w_past = sqrt(n_past / n_cur) against the new one, so that rows which rest on much
     data move little. Without a memory only the head learns after the first experience.

@@ -13,7 +13,7 @@ from triphase.models import SplitClassifier
 
 
 def check_choices(learner: type, settings: Mapping[str, object]) -> None:
-    """Refuse an option that is none of the choices in the annotation of its argument."""
+    """Refuse an option that is not among the choices in the annotation of its argument."""
     for name, hint in get_type_hints(learner.__init__).items():  # type: ignore[misc]
         choices = get_args(hint) if get_origin(hint) is Literal else None
         if choices is not None and settings[name] not in choices:

@@ -117,7 +117,7 @@ class DERpp:
         loss = processes.part(F.cross_entropy(logits[:n], mb.y[:n]), n, mb.n_all_current)
         if mb.n_all_replayed:
             stored = self.memory["logits"][mb.slots].to(logits)
-            compared = ~stored.isnan()  # a head that grew since has columns that nobody stored
+            compared = ~stored.isnan()  # columns by which the head has grown since have no stored logits
             mse, n_compared = F.mse_loss(logits[n:][compared], stored[compared]), compared.sum()
             loss = loss + self.alpha * processes.part(mse, n_compared, processes.sum_(n_compared.clone()))
             ce = F.cross_entropy(logits[n:], mb.y[n:])

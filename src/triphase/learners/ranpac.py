@@ -26,8 +26,8 @@ from triphase.models.split import pad_rows
 from triphase.randomness import generator
 
 RIDGES = [10.0**k for k in range(-8, 9)]
-MAX_RIDGE_IMAGES = 2000  # at most so many images choose the ridge
-MIN_RIDGE_IMAGES = 500  # the ridge is chosen again until so many images have arrived
+MAX_RIDGE_IMAGES = 2000  # that the ridge is chosen on, at most
+MIN_RIDGE_IMAGES = 500  # the ridge is chosen again with each experience until that many have arrived
 
 
 class RanPAC:

@@ -140,7 +140,7 @@ class SLDA:
         self._changed()
 
     def reestimate(self, f: Tensor, y: Tensor) -> None:
-        """Estimate the covariance within classes anew from samples; counts and means stay as they are."""
+        """Estimate the covariance within classes again from samples; counts and means stay as they are."""
         f, within = f.double(), torch.zeros_like(self.products)
         for label in y.unique().tolist():
             centred = f[y == label] - f[y == label].mean(0)

@@ -1,4 +1,4 @@
-"""The network as it was before an experience: what distillation compares with."""
+"""The teacher of distillation: the network as it was before an experience."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEMPERATURE = 2.0
 
 
 def copy_teacher(model: SplitClassifier) -> nn.Sequential:
-    """csf and head as they are now, in evaluation mode: what distillation compares with."""
+    """A copy of csf and head as they are now, in evaluation mode."""
     return copy.deepcopy(nn.Sequential(model.csf, model.head)).eval()
 
 

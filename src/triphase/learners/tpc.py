@@ -1,7 +1,7 @@
 """Three-Phase Consolidation: Algorithm 1 of the paper, phase by phase.
 
 Maltoni and Pellegrini, "Continual Learning by Three-Phase Consolidation", Sec. IV. Equation numbers are the printed
-ones. Every option beyond the paper's text is settled and explained in docs/deviations.md.
+ones. docs/deviations.md explains every option that the paper does not name.
 """
 
 from __future__ import annotations

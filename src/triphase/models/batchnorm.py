@@ -21,7 +21,7 @@ def lacks_statistics(model: SplitClassifier) -> bool:
 
 
 def rebuild_batchnorm(model: SplitClassifier, images: Tensor, *, batch_size: int = 64) -> tuple[str, ...]:
-    """Measure the statistics that folded weights lack and return the names of the layers served.
+    """Measure the statistics that folded weights lack and return the names of these layers.
 
     Each such BatchNorm gets the mean and variance of its input over `images` (uint8 NCHW) as running
     statistics, and the weight and bias that leave its output in evaluation mode as it was. Layers that have

@@ -28,7 +28,7 @@ STAGES = (  # blocks, kernel, stride, expansion, channels of Lite0
 )
 SCALES = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2))  # width and depth of Lite0, Lite1 and Lite2
 SUMMARIZED = slice(1, 4)  # stages whose output is averaged into the latents, where summaries are asked for
-DEEPEST = 3  # stage after whose end llf of photos ends by one block: consolidation trains the blocks from there on
+DEEPEST = 3  # with summaries, llf ends one block after this stage: lessons and consolidation train the others
 N_TRAINED = 3  # blocks after the default cut (Lite0: benchmarks/lite0_cut.py)
 N_FEATURES = 1280
 

@@ -222,7 +222,7 @@ def _no_part(name: str, parts: Sequence[str]) -> InvalidValue:
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error of others says, as a sentence."""
+    """The first line of another library's error, as a sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     text = " ".join(lines[:2])[:200]
     return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -17,7 +17,7 @@ Files = dict[str, IO[bytes]]
 
 
 def snapshot(store: Store) -> Files:
-    """The files of a model, all open: what is open stays readable, even if a lesson removes it meanwhile."""
+    """The files of a model, all open, so that they stay readable even if a lesson removes them."""
     for _ in range(ATTEMPTS):
         before = _current(store)
         files: Files = {}
@@ -49,7 +49,7 @@ def zipped(files: Files, name: str) -> Iterator[bytes]:
 
 
 class _Sink(io.RawIOBase):
-    """Takes what a zip writes, and gives it away piece by piece."""
+    """A buffer that the zip writes to and `take` empties."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The documentation of the interface as a page, made from its schema; nothing is loaded from elsewhere."""
+"""The documentation of the HTTP interface as a page, made from its schema without external files."""
 
 from __future__ import annotations
 

@@ -101,14 +101,14 @@ class Drafts:
         return self._find_all(draft, [photo])[0].read_bytes()
 
     def take(self, draft: str, place: Path) -> None:
-        """Move all of a draft to another place, in one instant."""
+        """Move all of a draft to another place, atomically."""
         with self._lock:
             if not self.get(draft).photos:
                 raise NotFound(f"The draft {draft} holds no photo; upload some first.")
             os.rename(self.folder(draft), place)
 
     def give_back(self, draft: str, place: Path) -> None:
-        """Move taken photos back into the draft, beside those uploaded meanwhile."""
+        """Move taken photos back into the draft, in addition to those uploaded since."""
         with self._lock:
             for file in _photos(place):
                 if self._find(draft, file.name[:16]) is None:
@@ -139,7 +139,7 @@ def _photos(folder: Path) -> Iterator[Path]:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """All of a file or nothing; a draft that a power cut takes is uploaded again, so nothing is synced."""
+    """Write a file atomically; it is not synced, because a draft lost in a power cut can be uploaded again."""
     temporary = file.parent / f".{file.name}.tmp"
     try:
         temporary.write_bytes(content)

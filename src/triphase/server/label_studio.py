@@ -58,7 +58,7 @@ class Labelling:
         return [{"from_name": self.choices, "to_name": self.image, "type": "choices", "value": value}]
 
     def chosen(self, annotation: dict[str, Any]) -> str | None:
-        """What somebody chose, if it was one thing."""
+        """The class that an annotator chose, if it is a single one."""
         for part in annotation.get("result") or []:
             chosen = part.get("value", {}).get("choices") if part.get("from_name") == self.choices else None
             if isinstance(chosen, list) and len(chosen) == 1 and isinstance(chosen[0], str):

@@ -43,7 +43,7 @@ def main() -> None:
     line, channel = sys.stdin.readline(), _take_stdout()
     if line:
         _serve(json.loads(line), _reporter(channel))
-    os._exit(0)  # to take all modules apart would take a tenth of a second, and nothing is left to write
+    os._exit(0)  # unloading all modules would take a tenth of a second, and nothing is left to write
 
 
 def _serve(request: dict[str, Any], report: Callable[[Event], None]) -> None:
@@ -72,7 +72,7 @@ def _run(request: dict[str, Any], report: Callable[[Event], None]) -> Event:
     if context.device is not None and context.device.type == "cuda":
         make_deterministic()
     threads = LessonCheckpoint.recorded_threads(Path(request["model"]))
-    if threads is not None:  # with others, what was interrupted would end with another model
+    if threads is not None:  # another number of threads would give another model
         torch.set_num_threads(threads)
     return work(request, context, report)
 
@@ -108,7 +108,7 @@ def _consolidate(request: dict[str, Any], context: Context, report: Callable[[Ev
 
 
 def retry_while_busy(work: Callable[[], Result], seconds: float) -> Result:
-    """Do work on a model as soon as its lock is free, or fail after so many seconds."""
+    """Do work on a model as soon as its lock is free, or fail with Busy after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         try:

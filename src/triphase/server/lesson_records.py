@@ -63,12 +63,12 @@ class LessonRecords:
         return self._logs[number]
 
     def next_number(self) -> int:
-        """A number that no lesson has had, as far as anybody remembers."""
+        """A number that no recorded lesson has."""
         found = [int(entry.name) for entry in self.root.glob("*") if entry.name.isascii() and entry.name.isdigit()]
         return max([0, *self._records, *found]) + 1
 
     def save(self, record: Record) -> None:
-        """Write a record, in one instant."""
+        """Write a record atomically."""
         folder = self.folder(record.lesson.id)
         make_directory(folder)
         write_json(folder / "record.json", record.model_dump())

@@ -92,7 +92,7 @@ class Lessons:
         return record.lesson
 
     async def consolidate(self, minutes: float | None) -> Lesson:
-        """Begin to train the model anew on what is stored; it is a lesson without photos."""
+        """Begin to train the model again on the stored samples; it is recorded as a lesson without photos."""
         self.check_idle()
         if unfinished := [r.lesson.id for r in self.records if r.lesson.state == "stopped"]:
             raise Busy(f"Lesson {unfinished[0]} of {self.model.name} was stopped: resume it or delete it first.")

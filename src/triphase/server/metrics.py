@@ -57,7 +57,7 @@ class Metrics:
 
 
 class _ModelState:
-    """Version, classes and running lessons of the models, read when somebody asks."""
+    """Version, classes and running lessons of the models, read on each request."""
 
     def __init__(self, models: Models) -> None:
         self._models = models

@@ -1,4 +1,4 @@
-"""What a server serves, and what beyond answers it does."""
+"""The options of a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from triphase.server.limits import Limits
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What is served, and what beyond answers is allowed."""
+    """Which models are served, and which features are enabled."""
 
     model: Path | None = None
     models: Path | None = None  # a folder of them

@@ -1,4 +1,4 @@
-"""The page: files that lie in `web` and are served as they are."""
+"""The page: the files in `web`, served as they are."""
 
 from __future__ import annotations
 

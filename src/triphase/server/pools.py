@@ -23,12 +23,12 @@ class Pools:
     reviews: ThreadPoolExecutor = field(default_factory=lambda: _one_core_each(1, "reviews"))  # may take seconds
 
     def shutdown(self) -> None:
-        """End them; what has not begun is dropped."""
+        """Shut all pools down; work that has not begun is dropped."""
         for pool in (self.answers, self.reading, self.reviews):
             pool.shutdown(cancel_futures=True)
 
 
 def _use_one_core() -> None:
-    """Let torch compute in this thread alone, and numpy in the thread that asks: its helpers would wait busily."""
+    """Limit torch and numpy to this thread: their helper threads would occupy other cores."""
     torch.set_num_threads(1)
     threadpool_limits(1, user_api="blas")

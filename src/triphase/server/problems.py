@@ -37,7 +37,7 @@ STATUS: dict[type[TriphaseError], int] = {
     Interrupted: 409,
 }
 MEDIA_TYPE = "application/problem+json"
-SHOWN_PROBLEMS = 5  # of a request that is wrong in many places
+SHOWN_PROBLEMS = 5  # of one request, at most
 
 
 class NotFound(TriphaseError):
@@ -49,7 +49,7 @@ class Full(TriphaseError):
 
 
 class Refused(TriphaseError):
-    """A request that the server does not answer, with its status."""
+    """A refused request, with its HTTP status."""
 
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(sentence)

@@ -1,4 +1,4 @@
-"""What bodies and answers about taught photos consist of."""
+"""Schemas of requests and responses about taught photos."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def serve(options: ServeOptions, address: Address, token: str | None, *, open_pa
 
 
 def read_token(given: str | None, address: Address) -> str:
-    """The token that was given, or one that is made; nobody listens beyond this machine without one."""
+    """The given token, or a random one; it may be empty only where no other machine can reach the server."""
     if given is None:
         return secrets.token_urlsafe(32)
     if not given.strip() and address.host not in LOOPBACK:
@@ -153,7 +153,7 @@ class _Server(uvicorn.Server):
 
 
 def _timed_protocol(seconds: float) -> type[H11Protocol]:
-    """HTTP on connections that are closed if no request has come on them after so many seconds."""
+    """HTTP on connections that are closed if no request has arrived on them after `seconds`."""
 
     class TimedProtocol(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""What bodies and answers consist of."""
+"""Schemas of requests and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask, from where, and how much: every request passes here before anything else sees it."""
+"""Access control: every request is checked here first, for its host, token, origin and size."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SECURITY_HEADERS = {
 
 @dataclass(frozen=True)
 class Access:
-    """What a request must show."""
+    """What a request must present: a known host, and the token or the cookie."""
 
     token: str
     port: int
@@ -70,7 +70,7 @@ class Access:
 
 
 def allowed_hosts(host: str, names: Collection[str] = ()) -> frozenset[str]:
-    """What a browser may call this server: itself, the address it listens on, and names that were given."""
+    """The host names of this server: loopback, the address it listens on, and names that were given."""
     found = {*LOOPBACK, host, *names}
     if host in EVERYWHERE:
         name = socket.gethostname()
@@ -78,7 +78,7 @@ def allowed_hosts(host: str, names: Collection[str] = ()) -> frozenset[str]:
         try:
             found |= {str(info[4][0]) for info in socket.getaddrinfo(name, None)}
         except OSError:
-            pass  # a machine whose name nobody resolves; --allow-host names it
+            pass  # the name of this machine does not resolve; --allow-host can name it
     return frozenset(name.lower() for name in found - set(EVERYWHERE))
 
 
@@ -135,7 +135,7 @@ class Guard:
         return None
 
     def _exchange(self, scope: Scope) -> Response | None:
-        """A cookie for the token in the address, which is removed from it; None without one."""
+        """Exchange the token in the address for a cookie, by a redirect without it; None if there is none."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == "token"]
         if not given:
@@ -208,7 +208,7 @@ class _Body:
         self._answered = self._ended = False
 
     async def receive(self) -> Message:
-        """The next part of the body; one that comes too slowly is answered 408 and is as good as gone."""
+        """The next part of the body; one that comes too slowly is answered with 408, then disconnected."""
         if self._ended:
             return {"type": "http.disconnect"}
         if self._left <= 0:
@@ -227,7 +227,7 @@ class _Body:
         return message
 
     async def send(self, message: Message) -> None:
-        """Pass the answer on, unless it was given up."""
+        """Pass the answer on, unless the request was given up."""
         if self._ended:
             return
         self._answered = True
@@ -268,7 +268,7 @@ def _password(credentials: str) -> str:
 
 
 def _secured(send: Send) -> Send:
-    """The same, with the security headers on every answer."""
+    """A `send` that adds the security headers to every answer."""
 
     async def secured(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -13,7 +13,7 @@ from typing import Any
 
 COMMAND = (sys.executable, "-m", "triphase.server.lesson_process")
 LINE = 64 << 20  # bytes of one event, at most
-SPARE_SECONDS = 300.0  # after which a process that nobody needed ends
+SPARE_SECONDS = 300.0  # after which an unused spare process ends
 
 
 class Workers:
@@ -69,7 +69,7 @@ async def events(process: Process) -> AsyncIterator[dict[str, Any]]:
 
 
 def close_input(process: Process) -> None:
-    """Close the process's input, upon which it ends."""
+    """Close the input of a process, which makes it end."""
     if process.stdin is not None:
         process.stdin.close()
 

@@ -45,7 +45,7 @@ def photos_in_zip(file: IO[bytes], limits: Limits) -> Iterator[tuple[str, Upload
 
 
 def _entries(archive: zipfile.ZipFile, limits: Limits) -> list[zipfile.ZipInfo]:
-    """The files of a zip, if none of them leads anywhere else, and all of them together are not too much."""
+    """The files of a zip; refuses paths that leave it, links, and more than the limits allow."""
     entries = archive.infolist()
     if len(entries) > limits.zip_files:
         raise BadData(f"The zip holds {len(entries):,} files, and {limits.zip_files:,} are allowed; make several.")
@@ -65,14 +65,14 @@ def _entries(archive: zipfile.ZipFile, limits: Limits) -> list[zipfile.ZipInfo]:
 
 
 def _photo_path(entry: zipfile.ZipInfo) -> PurePosixPath | None:
-    """Where a photo lies in the zip; None for files that are none, and hidden ones."""
+    """The path of a photo in the zip; None for other files and hidden ones."""
     path = PurePosixPath(entry.filename)
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
     return None if hidden or path.suffix.lower() not in image_suffixes() else path
 
 
 def _depth(paths: list[PurePosixPath]) -> int:
-    """At which depth the class folders lie."""
+    """The depth of the class folders."""
     if not paths:
         raise BadData("The zip holds no photo; make it from a folder with one folder for each class.")
     loose = [path for path in paths if len(path.parts) < 2]

@@ -6,7 +6,7 @@ parts/<sha256>.safetensors    one top-level entry of a state, shared by all vers
 history.jsonl                 what happened, one event per line
 thumbnails.safetensors        small pictures of taught photos, if a server keeps some; no version needs them
 work/                         what an interrupted lesson leaves behind
-LOCK                          held by whoever writes
+LOCK                          held by the process that writes
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Directory:
     @property
     def lock(self) -> DirectoryLock:
         """The lock that the store has taken; whatever is written is written through it."""
-        assert self.held is not None, "only who has taken the lock may write"
+        assert self.held is not None, "only the holder of the lock may write"
         return self.held
 
     def check_location(self) -> None:
-        """Refuse to write where that could touch what is not ours."""
+        """Refuse to write where files could belong to something else."""
         for name in MODEL_FILES:
             if (self.path / name).is_symlink():
                 raise BadData(
@@ -204,10 +204,10 @@ class Directory:
                 self.lock.remove(file)
 
     def warn_of_damaged_history(self) -> None:
-        """A damaged line keeps nobody from teaching; `history` and `forget --everywhere` refuse it."""
+        """Warn of a damaged line, which does not prevent lessons; `history` and `forget --everywhere` refuse it."""
         try:
             current = self.read_current()
-        except (CorruptState, Mismatch):  # whoever needs CURRENT reports it
+        except (CorruptState, Mismatch):  # reported when CURRENT is needed
             return
         if damage := self.history.damage(current.event if current else None):
             warnings.warn(damage, TriphaseWarning, stacklevel=3)

@@ -107,7 +107,7 @@ class Moved(_Event):
 
 
 class Consolidated(_Event):
-    """csf was trained anew on what is stored."""
+    """csf was trained again on the stored samples."""
 
     event: Literal["consolidated"]
     before: Fraction

@@ -121,7 +121,7 @@ def forest(grouped: GroupedRuns, shown: Sequence[Group]) -> Figure:
 def forgetting(groups: Sequence[Group]) -> Figure:
     """Forgetting of each class, in order of arrival, mean over runs; blue is a gain."""
     found = [_forgotten(group) for group in groups]
-    rows = np.full((len(found), max(map(len, found))), np.nan)  # who learned fewer classes has a shorter row
+    rows = np.full((len(found), max(map(len, found))), np.nan)  # with fewer classes, the row is shorter
     for row, values in zip(rows, found, strict=True):
         row[: len(values)] = values
     limit = max(1.0, float(np.nanmax(np.abs(rows))))

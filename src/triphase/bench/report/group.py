@@ -38,7 +38,7 @@ class Group:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Of the first run; the others have the same but for order and seed."""
+        """Those of the first run; the others differ in order and seed only."""
         return self.runs[0].settings
 
     @property

@@ -1,4 +1,4 @@
-"""Where the jobs of a sweep are executed: what a back end offers, and how a job ended."""
+"""The interface of back ends, which execute the jobs of a sweep, and how a job ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BackEnd(Protocol):
         """End what is being executed; what is saved of it stays."""
 
     def clean_up(self) -> None:
-        """Remove what only unfinished jobs need."""
+        """Remove files that only unfinished jobs need."""
 
 
 def how_it_ended(directory: Path, status: int | None, stderr: str, seconds: float) -> Ended:

@@ -44,7 +44,7 @@ def record_options(out: Path, now: Mapping[str, str]) -> None:
 
 
 def check_data(schedule: Schedule, data: Path) -> None:
-    """Refuse at once what every run would refuse, such as missing data, and data that no finished run had."""
+    """Refuse at once what every run would refuse, such as missing data, or data other than a finished run's."""
     jobs = sorted(schedule.jobs({}), key=_is_finished)
     for benchmark, job in {job.benchmark: job for job in reversed(jobs)}.items():
         try:

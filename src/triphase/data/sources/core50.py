@@ -20,7 +20,7 @@ IMAGES_URL = "http://bias.csr.unibo.it/maltoni/download/core50/core50_128x128.zi
 LISTS_URL = "https://vlomonaco.github.io/core50/data/batches_filelists_NICv2.zip"
 IMAGES_FOLDER = "core50_128x128"
 LISTS_ARCHIVE = "core50_nicv2_filelists.tar.xz"
-LISTS_FOLDERS = ("sIII_v2", "NIC_v2")  # two names under which the lists go round
+LISTS_FOLDERS = ("sIII_v2", "NIC_v2")  # the two names under which the lists are published
 
 TRAIN_SESSIONS = (1, 2, 4, 5, 6, 8, 9, 11)
 TEST_SESSIONS = (3, 7, 10)

@@ -62,6 +62,6 @@ class Integrity:
 
 
 def packed_archives(folder: Path, archives: Sequence[str]) -> list[str]:
-    """A sentence if downloads lie in the folder that nobody has unpacked."""
+    """A sentence if the folder holds archives that are not unpacked."""
     there = [name for name in archives if (folder / name).is_file()]
     return [f"Still packed: {few(there)}; unpack it in {folder}."] if there else []

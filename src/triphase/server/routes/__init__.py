@@ -1,1 +1,1 @@
-"""Routes, one file for each thing that they are about."""
+"""Routes, one file for each resource."""

@@ -73,7 +73,7 @@ def changed(version: Version, images: int | None = None) -> Changed:
 
 
 def jpeg(picture: bytes) -> Response:
-    """A picture that a browser may keep: an id stands for a content."""
+    """A JPEG that a browser may cache: an id always stands for the same content."""
     return Response(
         picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400, immutable"}
     )

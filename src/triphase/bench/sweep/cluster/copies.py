@@ -94,7 +94,7 @@ class RunCopy:
 
 
 def restore(storage: Storage, run: str, directory: Path) -> bool:
-    """Write the copy of a run that is furthest and whole into a directory; False if there is none."""
+    """Write the most advanced complete copy of a run into a directory; False if there is none."""
     indices = {attempt: read_index(storage, run, attempt) for attempt in storage.names(run)}
     found = [(index["finished"], index["serial"], attempt) for attempt, index in indices.items() if index]
     for finished, _, attempt in sorted(found, reverse=True):
@@ -103,7 +103,7 @@ def restore(storage: Storage, run: str, directory: Path) -> bool:
         if contents:
             if finished:
                 shutil.rmtree(directory / CHECKPOINT, ignore_errors=True)
-            for name, content in contents.items():  # an index and a report come after what they speak of
+            for name, content in contents.items():  # an index and a report come after the files that they describe
                 files.write(directory / name, content)
             return True
     return False

@@ -158,7 +158,7 @@ class RayTasks:
     def stop(self) -> None:
         """Have all tasks save themselves and end, and leave the cluster."""
         for reference in self._tasks:
-            with suppress(Exception):  # it may be over, and so may the cluster
+            with suppress(Exception):  # the task or the cluster may have ended already
                 self._ray.cancel(reference)
         if self._tasks:
             with suppress(Exception):

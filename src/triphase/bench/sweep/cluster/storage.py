@@ -42,7 +42,7 @@ class Storage:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[IO[bytes]]:
-        """A file to be written in pieces; it appears when all is written."""
+        """A file to be written in pieces; it appears when it is complete."""
         full = self._full(path)
         temporary = f"{full}.{uuid4().hex}.part"
         with self._reaching():
