@@ -17,6 +17,7 @@ import torch
 from hypothesis import settings
 
 from command import Answer, Call
+from folded_weights import REAL_FILE, folded_file
 from lessons import World, done, make_world, paint
 
 if TYPE_CHECKING:
@@ -137,3 +138,21 @@ def visitor(browser: Browser) -> Iterator[Visitor]:
         visitor = Visitor(context.new_page())
         yield visitor
         assert visitor.errors == []
+
+
+@pytest.fixture(scope="module")
+def no_fsync() -> Iterator[None]:
+    """Do not wait for the disk: only a power failure would show the difference."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(params=["random", "real"])
+def folded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A file of weights with folded BatchNorm: a random one, then the real one if it is there."""
+    if request.param == "random":
+        return folded_file(tmp_path / "folded.safetensors")
+    if not REAL_FILE.is_file():
+        pytest.skip(f"needs {REAL_FILE.name}; set TRIPHASE_SHARED to the directory that holds data/")
+    return REAL_FILE

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from rich.console import Console
 from rich.status import Status
 from safetensors.torch import save_file
 
+from dataset_folders import empty, photo, sized
 from triphase.bench.benchmarks import BENCHMARKS, DATASETS
 from triphase.cli import main
 from triphase.models import mobilenet_v1, resnet18
@@ -46,22 +46,6 @@ def triphase(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         return Answer(int(end.value.code or 0), out, err)
 
     return call
-
-
-def empty(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-
-
-def sized(path: Path, size: int) -> None:
-    """A file of that size that takes no room on the disk."""
-    empty(path)
-    os.truncate(path, size)
-
-
-def photo(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (4, 4)).save(path)
 
 
 def test_every_dataset_and_file_of_weights_is_told_of(triphase: Call) -> None:

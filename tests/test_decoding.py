@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from scenes import scene
 from triphase.data.decoding import DRAFT, check_file, decode, decode_sizes, image_suffixes, in_threads
 from triphase.data.squares import square
 from triphase.errors import BadData
-from triphase.randomness import generator
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 ORIENTATION = 0x0112
@@ -220,18 +219,6 @@ def test_work_in_threads_keeps_the_order_and_leaves_no_thread() -> None:
     before = threading.active_count()
     assert in_threads(lambda i: i * i, range(50)) == [i * i for i in range(50)]
     assert in_threads(str, []) == [] and threading.active_count() == before
-
-
-def scene(seed: int, side: int = 300) -> NDArray[np.uint8]:
-    """A picture with large and small shapes, as photos have."""
-    draws = torch.rand(4, 3, 12, 12, generator=generator(seed, "scene"))
-    layers = [
-        torch.nn.functional.interpolate(draws[i : i + 1, :, :n, :n], (side, side), mode="bicubic")
-        for i, n in enumerate((3, 5, 8, 12))
-    ]
-    mixed = sum(layer / 2**i for i, layer in enumerate(layers))
-    assert isinstance(mixed, torch.Tensor)
-    return (mixed[0] * 110 + 20).clamp(0, 255).permute(1, 2, 0).byte().numpy()
 
 
 def jpeg(width: int, height: int) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from folded_weights import REAL_FILE, folded_file, folded_forward, pixels
+from folded_weights import folded_file, folded_forward, pixels
 from triphase.errors import BadData
 from triphase.models import (
     SplitClassifier,
@@ -16,15 +16,6 @@ from triphase.models import (
     mobilenet_v1,
     rebuild_batchnorm,
 )
-
-
-@pytest.fixture(params=["random", "real"])
-def folded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    if request.param == "random":
-        return folded_file(tmp_path / "folded.safetensors")
-    if not REAL_FILE.is_file():
-        pytest.skip(f"needs {REAL_FILE.name}; set TRIPHASE_SHARED to the directory that holds data/")
-    return REAL_FILE
 
 
 @torch.no_grad()

@@ -6,21 +6,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from folded_weights import REAL_FILE, folded_file, folded_forward, pixels
+from folded_weights import folded_forward, pixels
 from triphase.errors import TriphaseWarning
 from triphase.models import (
     mobilenet_v1,
     rebuild_batchnorm,
 )
-
-
-@pytest.fixture(params=["random", "real"])
-def folded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    if request.param == "random":
-        return folded_file(tmp_path / "folded.safetensors")
-    if not REAL_FILE.is_file():
-        pytest.skip(f"needs {REAL_FILE.name}; set TRIPHASE_SHARED to the directory that holds data/")
-    return REAL_FILE
 
 
 def test_mobilenet_computes_what_the_folded_file_says(folded: Path) -> None:

@@ -10,22 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+from scenes import scene
 from triphase.app import near_duplicates
 from triphase.app.near_duplicates import HASH_SIZE, dhash, groups, matches_stored, whole_groups
 from triphase.data.images import resize
 from triphase.randomness import generator
-
-
-def scene(seed: int, side: int = 300) -> NDArray[np.uint8]:
-    """A picture with large and small shapes, as photos have."""
-    draws = torch.rand(4, 3, 12, 12, generator=generator(seed, "scene"))
-    layers = [
-        torch.nn.functional.interpolate(draws[i : i + 1, :, :n, :n], (side, side), mode="bicubic")
-        for i, n in enumerate((3, 5, 8, 12))
-    ]
-    mixed = sum(layer / 2**i for i, layer in enumerate(layers))
-    assert isinstance(mixed, torch.Tensor)
-    return (mixed[0] * 110 + 20).clamp(0, 255).permute(1, 2, 0).byte().numpy()
 
 
 def thumbnails(pictures: list[NDArray[np.uint8]]) -> torch.Tensor:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
+from scenes import scene
 from triphase.app import scan as scan_module
 from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.app.scan import scan
@@ -23,7 +22,6 @@ from triphase.data import decoding
 from triphase.data.decoding import _open as open_image
 from triphase.data.decoding import decode, decode_sizes
 from triphase.errors import BadData
-from triphase.randomness import generator
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -32,18 +30,6 @@ def picture(path: Path, grey: int = 0, **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (6, 6), grey).save(path, **options)
     return path
-
-
-def scene(seed: int, side: int = 300) -> NDArray[np.uint8]:
-    """A picture with large and small shapes, as photos have."""
-    draws = torch.rand(4, 3, 12, 12, generator=generator(seed, "scene"))
-    layers = [
-        torch.nn.functional.interpolate(draws[i : i + 1, :, :n, :n], (side, side), mode="bicubic")
-        for i, n in enumerate((3, 5, 8, 12))
-    ]
-    mixed = sum(layer / 2**i for i, layer in enumerate(layers))
-    assert isinstance(mixed, torch.Tensor)
-    return (mixed[0] * 110 + 20).clamp(0, 255).permute(1, 2, 0).byte().numpy()
 
 
 # Folders

@@ -18,13 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dataset_folders import found, look, sized
 from triphase.data.images import Images
 from triphase.data.sources import (
     cifar100,
 )
 from triphase.data.sources.cifar100 import read_pickle
-from triphase.data.sources.data_folder import check_datasets
-from triphase.data.sources.integrity import Integrity
 from triphase.errors import BadData
 
 SHARED = Path(os.environ.get("TRIPHASE_SHARED", Path(__file__).parents[2] / "shared")) / "data"
@@ -261,26 +260,6 @@ def test_the_real_cifar100_is_complete(real_cifar100: Path) -> None:
 
 
 # Whether it is complete
-
-
-def empty(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-
-
-def sized(path: Path, size: int) -> None:
-    """A file of that size that takes no room on the disk."""
-    empty(path)
-    os.truncate(path, size)
-
-
-def look(data: Path, name: str) -> Integrity:
-    (found,) = (dataset for dataset in check_datasets(data) if dataset.info.name == name)
-    return found
-
-
-def found(dataset: Integrity) -> dict[str, int]:
-    return {count.what: count.found for count in dataset.counts}
 
 
 def write_cifar(place: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from dataset_folders import empty, found, look, touch_core50
 from triphase.data.images import Images
 from triphase.data.sources import (
     core50_41_order,
@@ -21,8 +22,6 @@ from triphase.data.sources import (
     nicv2_test,
 )
 from triphase.data.sources.core50 import frames_of
-from triphase.data.sources.data_folder import check_datasets
-from triphase.data.sources.integrity import Integrity
 from triphase.data.streams import stream
 from triphase.errors import BadData
 
@@ -187,25 +186,6 @@ def test_the_other_real_nicv2_lists_have_all_images(n: int) -> None:
 
 
 # Whether it is complete
-
-
-def empty(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-
-
-def look(data: Path, name: str) -> Integrity:
-    (found,) = (dataset for dataset in check_datasets(data) if dataset.info.name == name)
-    return found
-
-
-def found(dataset: Integrity) -> dict[str, int]:
-    return {count.what: count.found for count in dataset.counts}
-
-
-def touch_core50(place: Path, session: int, obj: int, n: int) -> None:
-    for frame in range(n):
-        empty(place / f"s{session}" / f"o{obj}" / f"C_{session:02}_{obj:02}_{frame:03}.png")
 
 
 def test_core50_names_missing_sessions_and_short_objects(tmp_path: Path) -> None:

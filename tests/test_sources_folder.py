@@ -9,12 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
+from dataset_folders import found, look, photo
 from triphase.data.images import Images
 from triphase.data.sources import (
     folder,
 )
-from triphase.data.sources.data_folder import check_datasets
-from triphase.data.sources.integrity import Integrity
 from triphase.errors import BadData
 
 
@@ -115,20 +114,6 @@ def test_many_photos_are_checked_a_few_at_a_time(tmp_path: Path, monkeypatch: py
     found = folder(tmp_path, 4)
     assert everything(found.images)[:, 0, 0, 0].tolist() == list(range(8))
     assert len(set(found.images.ids.tolist())) == 8
-
-
-def photo(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (4, 4)).save(path)
-
-
-def look(data: Path, name: str) -> Integrity:
-    (found,) = (dataset for dataset in check_datasets(data) if dataset.info.name == name)
-    return found
-
-
-def found(dataset: Integrity) -> dict[str, int]:
-    return {count.what: count.found for count in dataset.counts}
 
 
 def test_photos_are_counted_as_they_would_be_read(tmp_path: Path) -> None:

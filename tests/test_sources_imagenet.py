@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from dataset_folders import empty, found, look, touch_imagenet
 from triphase.data.batches import Batches
 from triphase.data.images import Images
 from triphase.data.prefetch import DEPTH
@@ -16,8 +17,6 @@ from triphase.data.recipe import Recipe
 from triphase.data.sources import (
     imagenet,
 )
-from triphase.data.sources.data_folder import check_datasets
-from triphase.data.sources.integrity import Integrity
 from triphase.data.streams import class_incremental
 from triphase.errors import BadData
 from triphase.models import small_cnn
@@ -99,28 +98,6 @@ def test_another_layout_of_imagenet_is_refused_with_the_right_one(tmp_path: Path
 
 
 # Whether it is complete
-
-
-def empty(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-
-
-def look(data: Path, name: str) -> Integrity:
-    (found,) = (dataset for dataset in check_datasets(data) if dataset.info.name == name)
-    return found
-
-
-def found(dataset: Integrity) -> dict[str, int]:
-    return {count.what: count.found for count in dataset.counts}
-
-
-def touch_imagenet(root: Path) -> Path:
-    for split, n in (("train", 732), ("val", 50)):
-        for wnid in ("n01440764", "n01443537"):
-            for i in range(n):
-                empty(root / split / wnid / f"{wnid}_{i}.JPEG")
-    return root
 
 
 def test_imagenet_names_classes_that_are_short_or_missing(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Checksums and formats: a document is the one that was written, by a version that this one understands."""
 
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,7 @@ from store_helpers import fill
 from triphase.app.store.checksums import FORMAT, sha256, verify_checksum, with_checksum
 from triphase.errors import Mismatch
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    """What fsync is for shows only where the power fails; the order of the calls is checked by dying at each."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_fsync")
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "versions/*.json", "parts/*.safetensors"])

@@ -6,7 +6,7 @@ Run as a script, this file dies at every write of every operation (see `faults.d
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,7 @@ from store_helpers import (
 from triphase.app.store.rewriting import rewrite
 from triphase.app.store.versions import Store
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    """What fsync is for shows only where the power fails; the order of the calls is checked by dying at each."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_fsync")
 
 
 DEEDS: dict[str, Callable[[Store], Any]] = {

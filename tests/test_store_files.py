@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,7 @@ from triphase.app.store.versions import Store
 from triphase.errors import BadData, CorruptState, TriphaseError
 from triphase.state import State
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    """What fsync is for shows only where the power fails; the order of the calls is checked by dying at each."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_fsync")
 
 
 def test_a_part_that_stays_the_same_is_stored_once(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The history: what happened, whatever its writers went through; damage is reported."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,13 +12,7 @@ from triphase.app.store.rewriting import rewrite
 from triphase.app.store.versions import Store
 from triphase.errors import BadData, CannotWrite, CorruptState, TriphaseWarning
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    """What fsync is for shows only where the power fails; the order of the calls is checked by dying at each."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_fsync")
 
 
 def test_history_tells_what_was_taught_and_undone(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Rewriting: what is to be gone is gone from every version and the history."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +20,7 @@ from store_helpers import (
 from triphase.app.store.rewriting import rewrite
 from triphase.errors import CorruptState
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    """What fsync is for shows only where the power fails; the order of the calls is checked by dying at each."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_fsync")
 
 
 def test_rewriting_leaves_nothing_of_what_was_there(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import os
 import resource
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,7 @@ from triphase.errors import (
     InvalidValue,
 )
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    """What fsync is for shows only where the power fails; the order of the calls is checked by dying at each."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_fsync")
 
 
 def test_what_was_published_comes_back_with_what_was_said_about_it(tmp_path: Path) -> None:
