@@ -44,7 +44,7 @@ export function reliabilityChart(bins) {
   const width = 320;
   const filled = bins.filter((bin) => bin.count);
   const spoken = filled.map((bin) => `said ${percent(bin.confidence)}, right ${percent(bin.accuracy)} of ${bin.count}`).join("; ");
-  const chart = frame(width, `How often it is right when it is how sure. ${spoken}`);
+  const chart = frame(width, `How often answers of a given probability are right. ${spoken}`);
   shareAxis(chart, width);
   const xOf = (share) => LEFT + share * (width - LEFT - 16);
   chart.append(svg("line", { class: "ideal", x1: xOf(0), x2: xOf(1), y1: yOf(0), y2: yOf(1) }));

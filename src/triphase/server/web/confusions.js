@@ -1,4 +1,4 @@
-// What is confused with what on held-out photos, and how often it is right when it is how sure.
+// Which classes are confused on held-out photos, and how often answers of a given probability are right.
 
 import { confusionMatrix, reliabilityChart } from "./charts.js";
 import { move } from "./corrections.js";
