@@ -1,10 +1,10 @@
-// One answer: the class with its probability, or "unknown" with what comes closest; bars for the next best; and the correction.
+// One answer: the class with its probability, or "unknown" with the closest class; bars for the next best; and the correction.
 
 import { h, percent, replace } from "./dom.js";
 import { namer } from "./namer.js";
 
 export class AnswerCard {
-  // correct(name, picture): what to say about it once it is noted, or null if it could not be
+  // correct(name, picture) returns the message to show, or null if the correction could not be saved
   constructor(session, correct) {
     this.label = h("h2", { class: "answer-label" });
     this.sure = h("p", {});

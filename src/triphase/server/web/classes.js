@@ -1,4 +1,4 @@
-// One class: what is known about it, its photos, another name, and forgetting it.
+// One class: its accuracy and photos, renaming and forgetting it.
 
 import { move, takeBack } from "./corrections.js";
 import { confirm, dialog, h, percent, plural } from "./dom.js";
@@ -49,7 +49,7 @@ export function interval(accuracy) {
   return `${percent(accuracy.value)} (${percent(accuracy.low)} to ${percent(accuracy.high)})`;
 }
 
-// The photos of a class, the newest first and the others a page at a time; nothing to see where no picture is kept of any.
+// The photos of a class, newest first, loaded a page at a time; nothing if no thumbnail is stored.
 async function taughtPhotos(session, taught, close) {
   if (!taught?.thumbnails.length) return null;
   const others = session.model.classes.map(({ name }) => name).filter((name) => name !== taught.name).sort();
@@ -61,7 +61,7 @@ async function taughtPhotos(session, taught, close) {
   return paged("Photos, the newest first", grid, (offset) => session.api.photos(taught.name, offset, PAGE));
 }
 
-// The photos of a class that wait for the next lesson, all of them, to be moved or removed.
+// All photos of a class that wait for the next lesson; they can be moved or removed.
 async function waitingPhotos(session, name, waiting, close) {
   if (!waiting.length) return null;
   const correct = (work) => { close(""); work.catch(complain); };

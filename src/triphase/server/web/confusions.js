@@ -27,7 +27,7 @@ export async function showConfusions(session, place) {
         h("figcaption", { class: "soft small" }, "Each dot is a group of held-out photos: how sure it was, and how many were right. On the dashed line it is exactly as good as it says."))));
 }
 
-// The pair that was clicked in what a lesson did.
+// Open the pair of classes that was clicked in the outcome of a lesson.
 function openWanted(session, report) {
   const { label, answer } = session.confusion;
   session.confusion = null;

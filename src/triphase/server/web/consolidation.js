@@ -1,4 +1,4 @@
-// Learn overnight: train the model anew on what is stored, when nobody waits.
+// Learn overnight: train the model again on everything that is stored.
 
 import { duration, h, moment, plural } from "./dom.js";
 import { undo } from "./outcome.js";
@@ -36,7 +36,7 @@ function why(lesson, model) {
   return model.classes.length < 2 && h("p", { class: "soft small" }, "Teach a second class first.");
 }
 
-// Who closes the page in the evening reads here in the morning what became of it.
+// Shown when the page is opened again, so that the result is seen even if the page was closed.
 function lastTime(lesson) {
   if (lesson?.kind !== "consolidation" || !["done", "failed"].includes(lesson.state)) return null;
   return h("p", { class: "small" }, h("strong", {}, `Last time, ${moment(lesson.ended)}: `), lesson.outcome?.verdict ?? lesson.error);
@@ -44,7 +44,7 @@ function lastTime(lesson) {
 
 export const consolidationTitle = ({ published, version }) => (published ? `Consolidated. Version ${version} is in use` : "Consolidated, and it got no better");
 
-// What became of it: the verdict of the held-out photos, and the way back.
+// The result: the verdict on held-out photos, and a button to take it back.
 export function consolidationView(outcome, session, close) {
   const facts = [];
   if (outcome.epochs) facts.push(`Trained ${plural(outcome.epochs, "time")} on ${plural(outcome.samples, "stored photo")} in ${duration(outcome.seconds)}.`);

@@ -1,11 +1,11 @@
-// Corrections of taught photos: move them to another class, or take them back; where nothing is stored of a photo, it is asked for.
+// Corrections of taught photos: move them to another class, or take them back; if nothing is stored of a photo, the page asks for its file.
 
 import { dialog, h, plural, replace } from "./dom.js";
 import { complain, toast } from "./toast.js";
 
 const AT_ONCE = 20; // files that are looked at in one request
 
-// Both resolve with whether a version without the mistake is in use.
+// Both resolve to whether the corrected version is in use.
 export async function move(session, items, name) {
   return change(session, items, {
     act: (ids) => session.api.moveTaught(ids, name),
@@ -56,7 +56,7 @@ async function published(session, { version }, sentence) {
   toast(`${sentence} Version ${version} is in use.`, { action: "Undo", run: () => session.undo().catch(complain) });
 }
 
-// The files of photos, which are known by their content whatever they are called; none if the person gives up.
+// Ask for the files of photos, which are identified by their content, not their name; none if the dialog is cancelled.
 async function askForFiles(session, missing, { yes, later }) {
   const found = new Map();
   const status = h("p", { class: "small", role: "status" });

@@ -11,7 +11,7 @@ export class Draft extends EventTarget {
     this.uploading = null; // {done, total}
   }
 
-  // While one request is on its way, further ones wait for a single next one: a burst of pictures asks twice, not fifty times.
+  // Requests made while one is in flight are merged into a single next one: a burst of pictures makes two requests, not fifty.
   load() {
     this.next ??= (this.loading ?? Promise.resolve()).catch(() => {}).then(() => {
       this.next = null;
@@ -44,7 +44,7 @@ export class Draft extends EventTarget {
     return answer;
   }
 
-  // Many photos, [{file, className}]; a photo that cannot be read does not keep the others back.
+  // Many photos, [{file, className}]; photos that cannot be read do not affect the others.
   async addMany(photos) {
     const total = { added: [], moved: [], repeated: 0, errors: [] };
     try {

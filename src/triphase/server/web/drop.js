@@ -6,7 +6,7 @@ const ZIP = /\.zip$/i;
 export const isZip = (file) => ZIP.test(file.name);
 export const isPicture = (file) => PICTURE.test(file.name) || file.type.startsWith("image/");
 
-// What was dropped is a folder of one class if photos lie in it, else a folder of class folders. Loose photos have no class.
+// A dropped folder is one class if it contains photos, else a folder of class folders. Loose photos have no class.
 function withClasses(files) {
   const roots = new Set(files.filter(({ path }) => path.split("/").length === 2).map(({ path }) => path.split("/")[0]));
   return files.map(({ file, path }) => {

@@ -28,7 +28,7 @@ export class PhotoGrid {
     this.#show();
   }
 
-  // More items behind the others; they belong to no group.
+  // Append items; they belong to no group.
   append(items) {
     const options = items.map((item, i) => this.#option(item, this.items.length + i));
     this.items.push(...items);
@@ -39,10 +39,10 @@ export class PhotoGrid {
     this.#show();
   }
 
-  // What is chosen; the only photo need not be.
+  // The selected items; a single photo counts as selected.
   selected() { return this.items.length === 1 ? this.items : this.items.filter((item) => this.chosen.has(item.key)); }
 
-  // A note in the place of the one before, on items that are done with; they are no longer chosen.
+  // Replace the note on items that are done, and deselect them.
   mark(items, note) {
     for (const item of items) {
       const option = this.options[this.items.indexOf(item)];
@@ -54,7 +54,7 @@ export class PhotoGrid {
     this.#show();
   }
 
-  // Groups stand apart, with a button that chooses all of a group; the others are together, in the order in which they come.
+  // Each group has a heading with a button that selects it; items without a group follow in one list, in their order.
   #lists(groups) {
     const optionOf = new Map(this.items.map((item, i) => [item, this.options[i]]));
     const lists = [];
@@ -169,7 +169,7 @@ export class PhotoGrid {
     if (items.length) this.assign(items, name);
   }
 
-  // What can be done is shown once something is chosen, and stays in sight while the photos scroll.
+  // The actions appear once something is selected, and stay visible while the photos scroll.
   #show() {
     this.options.forEach((option, i) => option.setAttribute("aria-selected", String(this.chosen.has(this.items[i].key))));
     const n = this.chosen.size;

@@ -1,4 +1,4 @@
-// History: accuracy over the lessons, every version with what made it, and the way back.
+// History: accuracy over the lessons, every version with the event that made it, and undo.
 
 import { accuracyChart } from "./charts.js";
 import { interval } from "./classes.js";
@@ -83,7 +83,7 @@ export class History {
   }
 }
 
-// A quick version in whose place the whole lesson came.
+// A quick version that the whole lesson has replaced.
 const replaced = (event, next, kept) => event.event === "taught_quick" && next?.event === "taught" && !kept.includes(event.version);
 
 function what(event) {
@@ -110,7 +110,7 @@ function facts(event) {
   return said;
 }
 
-// What the model was after it.
+// The model after the event: classes, photos, accuracy.
 function state({ known_classes: classes, taught, accuracy }) {
   const said = `${plural(classes, "class", "classes")}, ${plural(taught, "photo")} in all`;
   return accuracy ? `${said}; ${percent(accuracy.value)} of ${plural(accuracy.n, "held-out photo")} right` : said;

@@ -1,4 +1,4 @@
-// The inbox: photos that answers were unsure of, those first whose label would teach most.
+// The inbox: photos with unsure answers, sorted by how much their labels would teach.
 
 import { bytes, confirm, h, percent, plural, replace } from "./dom.js";
 import { PhotoGrid } from "./grid.js";

@@ -1,4 +1,4 @@
-// The panel with three ways to show something: draw it, hold it before the webcam, or choose photos.
+// The input panel: draw, use the webcam, or choose photos.
 
 import { h, icon, replace, tabs } from "./dom.js";
 import { fromInput } from "./drop.js";
@@ -6,7 +6,7 @@ import { Pad } from "./pad.js";
 import { Webcam } from "./webcam.js";
 
 export class Inputs {
-  // drawn(pad), taken(blob), live(webcam), received(found): whichever an area needs
+  // Callbacks, each optional: drawn(pad), taken(blob), live(webcam), received(found)
   constructor(id, { addLabel, drawn, changed, allowed, taken, live, received, sentence }) {
     this.pad = new Pad({ changed: () => { this.#enable(); changed?.(this.pad); } });
     this.webcam = new Webcam({ started: () => { this.#enable(); live?.(this.webcam); }, stopped: () => this.#enable() });
@@ -26,13 +26,13 @@ export class Inputs {
     this.#enable();
   }
 
-  // The photo that is answered, where the pad and the webcam show theirs; without one there is none.
+  // Show the photo that is answered, in the place of the pad or the webcam; hide it if there is no URL.
   preview(url, name) {
     replace(this.picture, url && h("img", { src: url, alt: name }));
     this.picture.hidden = !url;
   }
 
-  // Where to go on when it is clear what is shown next.
+  // Focus the selected tab.
   focus() { this.tabs.bar.querySelector("[aria-selected=true]").focus(); }
 
   #photos(received, sentence) {

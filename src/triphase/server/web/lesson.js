@@ -1,4 +1,4 @@
-// A lesson while it runs, what became of it, and the way back to one that was stopped.
+// A running lesson, its outcome, and resuming one that was stopped.
 
 import { consolidationTitle, consolidationView } from "./consolidation.js";
 import { $, confirm, dialog, duration, h, plural, replace } from "./dom.js";
@@ -43,10 +43,10 @@ export class LessonView {
     this.#strip();
   }
 
-  // Whether what a lesson did still holds: not if it was taken back, or changed since.
+  // Whether the outcome of a lesson still holds: not if it was undone or the model has changed since.
   #inUse({ published, version }) { return !published || version === this.session.model.version; }
 
-  // How a lesson ended, for whoever is in another area meanwhile.
+  // Announce how a lesson ended if another area is open.
   #tell(state, lesson) {
     if (!["done", "refused", "failed"].includes(state) || this.watched !== lesson.id || this.told === lesson.id) return;
     this.told = lesson.id;

@@ -6,7 +6,7 @@ import { complain } from "./toast.js";
 
 const NEW = "\u0000"; // no model has this name
 
-// The name of the model that the page shows; one is made first where there is none.
+// The name of the model that the page shows; if there is none, one is created first.
 export async function chooseModel() {
   const { models, can_add: canAdd } = await api.models();
   if (!models.length) return open(await makeModel(true));

@@ -21,7 +21,7 @@ export function namer({ names, ask, given, newClass = true }) {
   return {
     element: h("div", { class: "namer" }, h("p", { class: "label" }, ask), h("div", { class: "chips" }, chips), newClass && form),
     pressed: (number) => { if (number <= Math.min(names.length, NUMBERED)) given(names[number - 1]); },
-    // The class that was answered, or comes closest, stands out.
+    // Highlight the answered or closest class.
     suggest: (name) => chips.forEach((chip, i) => chip.classList.toggle("suggested", shown[i] === name)),
   };
 }

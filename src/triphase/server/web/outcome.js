@@ -1,4 +1,4 @@
-// What a lesson did: gained and lost for each class, the guard's verdict, and what is confused with what is new.
+// The outcome of a lesson: change in accuracy per class, the guard's verdict, and confusions with new classes.
 
 import { duration, h, list, percent, plural } from "./dom.js";
 import { complain, toast } from "./toast.js";

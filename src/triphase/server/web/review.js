@@ -35,7 +35,7 @@ export class Review {
     else await this.#exchange(places);
   }
 
-  // After a change the new panels replace the old ones at once when all are ready, so that nothing jumps.
+  // After a change, the new panels replace the old ones together once all are loaded, so that the layout does not jump.
   async #exchange(places) {
     while (places.some((place) => place.hasAttribute("aria-busy"))) await new Promise((resolve) => setTimeout(resolve, 50));
     replace(this.body, h("div", { class: "panels" }, places));

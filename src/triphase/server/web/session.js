@@ -99,7 +99,7 @@ export class Session extends EventTarget {
     this.#tell("progress");
   }
 
-  // A lesson that was resumed tells of earlier stops again, so what counts is how it is now.
+  // The events of a resumed lesson include its earlier stops, so the current state decides.
   async #ended(id) {
     const lesson = await this.api.lesson(id);
     if (lesson.state === "running") return;

@@ -1,4 +1,4 @@
-// Teach: name a thing, show it, and see what waits for the next lesson beside what was taught.
+// Teach: name a thing and show it; lists the photos for the next lesson and the taught classes.
 
 import { openClass } from "./classes.js";
 import { $, dialog, h, list, plural, replace } from "./dom.js";
@@ -70,7 +70,7 @@ export class Teach {
     }
   }
 
-  // What was dropped, pasted or chosen.
+  // Photos that were dropped, pasted or chosen.
   async receive({ photos, zips, others }) {
     const loose = photos.filter(({ className }) => className === null);
     if (loose.length) {
@@ -117,7 +117,7 @@ export class Teach {
     }
   }
 
-  // What waits, with the pictures that show it: they stay while the lesson learns them.
+  // The waiting photos; their pictures stay visible while the lesson learns them.
   #waiting() {
     const pictures = new Map([...$("#cards").children].map((card) => [card.dataset.name, [...card.querySelectorAll(".fresh img")]]));
     return new Map([...this.session.draft.classes()].map(([name, { length }]) => [name, { n: length, pictures: pictures.get(name) ?? [] }]));
@@ -162,7 +162,7 @@ export class Teach {
         h("button", { type: "button", class: "small-button quiet", "aria-label": `Details of ${name}`, onclick: () => openClass(this.session, name) }, "Details")));
   }
 
-  // What is being learned, then what was taught.
+  // Photos that are being learned, then taught ones.
   #known(name, taught, learning) {
     const urls = taught?.thumbnails ?? [];
     return [

@@ -63,7 +63,7 @@ export class Try {
     this.timer = setTimeout(() => this.#answer(pad.picture()).catch(complain), AFTER);
   }
 
-  // As many answers a second as the server gives, one request at a time.
+  // One request at a time, as fast as the server answers.
   async #live(webcam) {
     this.card = null;
     let speed = null;
@@ -81,7 +81,7 @@ export class Try {
     }
   }
 
-  // What is drawn or filmed is before the person's eyes: nothing of it goes to the inbox.
+  // Drawings and webcam frames are not kept in the inbox: the person sees the answer right away.
   async #answer(picture, { rate = null } = {}) {
     const order = ++this.order;
     this.inputs.preview(null);
@@ -95,13 +95,13 @@ export class Try {
     if (rate === null) await this.#explain(this.card, picture, () => order === this.order);
   }
 
-  // The taught photos that a picture resembles come after its answer: a new version is read for them first.
+  // The nearest taught photos are requested after the answer, because the first request for a version takes longer.
   async #explain(card, picture, wanted = () => true) {
     const { answers } = await this.session.api.predict([picture], { nearest: NEAREST, keep: false });
     if (wanted() && card === this.card) card.showNearest(answers[0].nearest);
   }
 
-  // What to say about it, with the way on and the way back.
+  // The message after a correction, with links to Teach and to undo.
   async #correct(name, picture) {
     try {
       const { added, moved } = await this.session.draft.add(picture, name);
