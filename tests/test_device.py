@@ -170,7 +170,7 @@ def test_a_run_begun_on_one_device_goes_on_on_another(tmp_path: Path, stop_at_sa
         run(learner, tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run", save_every=0)
     stop_at_save(None)
     learner = LEARNERS["tpc"](tiny_model(), Context())
-    with FakeDevice(), pytest.warns(TriphaseWarning, match="Begun on cpu, this goes on on meta: .* close"):
+    with FakeDevice(), pytest.warns(TriphaseWarning, match="Begun on cpu, continued on meta: .* close"):
         report = run(learner, tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run", device=FAKE)
     assert report.settings["device"] == "cpu, then meta"
     assert report.accuracy == expected.accuracy
@@ -215,7 +215,7 @@ def test_an_interrupted_lesson_goes_on_on_another_device_and_says_so(
     stop_at_save(None)
     with FakeDevice():
         outcome = teach(tmp_path / "model", tmp_path / "photos", options, context=Context(device=FAKE))
-    assert outcome.published and "Begun on cpu, this goes on on meta" in " ".join(outcome.notes), outcome.notes
+    assert outcome.published and "Begun on cpu, continued on meta" in " ".join(outcome.notes), outcome.notes
     assert Store(tmp_path / "model").version().info["device"] == "meta"
 
 

@@ -228,7 +228,7 @@ def test_a_lesson_whose_labels_are_mixed_up_is_refused(world: World, tmp_path: P
         assert done("status", world.base, "--json").document()["version"] == 1
     assert not done("teach", world.base, world.two, "--json").document()["labels_mixed_up"]
     forced = done("teach", world.base, tmp_path / "photos", "--force")
-    assert "its own labels were not learned" in forced.out
+    assert "its labels look mixed up" in forced.out
 
 
 @pytest.mark.usefixtures("strict")

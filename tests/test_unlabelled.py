@@ -57,7 +57,10 @@ def test_used_they_change_the_network_and_nothing_is_counted(world: World, photo
     done("teach", ignoring, photos)
     answer = done("teach", using, photos, *PSEUDO)
     assert answer.err.count("Decoding new photos") == answer.err.count("Decoding photos without labels") == 1
-    assert "Of 6 photos in _unlabelled, " in answer.out and "were learned from as what the model took" in answer.out
+    assert (
+        "Of 6 photos in _unlabelled, " in answer.out
+        and "were learned with the class that the model gave them" in answer.out
+    )
     a, b = model_of(ignoring), model_of(using)
     assert not torch.equal(a.network.head.weight, b.network.head.weight)
     assert a.names == b.names and a.taught == b.taught and a.counts() == b.counts()

@@ -49,7 +49,7 @@ def record_name(device: torch.device) -> str:
 
 def changed_device(begun_on: str, now: str) -> str:
     """The warning for work that continues on another device."""
-    return f"Begun on {begun_on}, this goes on on {now}: the results will be close, not the same bit for bit."
+    return f"Begun on {begun_on}, continued on {now}: the results will be close, not the same bit for bit."
 
 
 def make_deterministic() -> None:

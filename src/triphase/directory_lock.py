@@ -112,7 +112,7 @@ def locked(directory: Path) -> Iterator[DirectoryLock]:
                 folder = os.open(directory, os.O_RDONLY)
                 stack.callback(os.close, folder)
             if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-                raise BadData(f"{path} is not a regular file; remove it, and nobody may be writing in {directory}.")
+                raise BadData(f"{path} is not a regular file; remove it once nothing is writing in {directory}.")
             file = stack.enter_context(open_at(path if folder is None else Path("LOCK"), "a+b", folder))
         except OSError as error:
             raise cannot_write(path, error) from error
@@ -120,7 +120,7 @@ def locked(directory: Path) -> Iterator[DirectoryLock]:
         try:
             _lock(file.fileno())
             if not lock.is_held():
-                raise OSError("the directory was deleted and made anew")
+                raise OSError("the directory was deleted and created again")
         except OSError as error:
             raise Busy(f"{_owner(path)} is at work in {directory}; wait until it is done.") from error
         with suppress(OSError):  # shown to processes that find the lock taken

@@ -51,7 +51,7 @@ def learned_message(model: Model, lesson: Lesson, n: int) -> list[str]:
     alike = f", {n - offered:,} look like photos that are held out" if offered < n else ""
     used = learner.n_pseudo_labelled
     return [
-        f"Of {n:,} photos in {UNLABELLED_FOLDER}, {used:,} were learned from as what the model took them for; "
+        f"Of {n:,} photos in {UNLABELLED_FOLDER}, {used:,} were learned with the class that the model gave them; "
         f"it was not sure of {offered - used:,}{alike}."
     ]
 

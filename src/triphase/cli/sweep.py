@@ -78,7 +78,7 @@ def sweep(
         for benchmark, entries in summary["benchmarks"].items():
             _print_table(benchmark, {name: (_words(entry["chosen"]), entry) for name, entry in entries.items()})
         if len(schedule.orders) == 1:
-            print("One order: whatever was chosen was chosen by the very results that are shown.")
+            print("With a single order, the settings were chosen by the same results that are shown.")
         _fail_if_runs_failed(progress, out)
 
 

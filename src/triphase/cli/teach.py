@@ -196,7 +196,7 @@ def _print_outcome(outcome: Outcome) -> None:
         say(note)
     if outcome.published:
         forced = ", by force: more was forgotten than allowed" if verdict.refused else ""
-        forced = forced or (", by force: its own labels were not learned" if outcome.labels_mixed_up else "")
+        forced = forced or (", by force: its labels look mixed up" if outcome.labels_mixed_up else "")
         say(f"Version {outcome.version} is in use{forced}. The lesson took {outcome.seconds:.1f} s.")
 
 

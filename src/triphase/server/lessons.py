@@ -289,7 +289,7 @@ def settings_of(new: NewLesson) -> dict[str, Any]:
 def error_of(event: dict[str, Any]) -> TriphaseError:
     """The error that a process reported."""
     kind: type[TriphaseError] = getattr(errors, event.get("kind", ""), TriphaseError)
-    return kind(event.get("sentence", "The lesson's process ended without a word; try again."))
+    return kind(event.get("sentence", "The lesson's process ended without an error message; try again."))
 
 
 def _now() -> str:

@@ -104,7 +104,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def of_the_server(request: Request, error: Exception) -> Response:
-        return respond(500, "The server has made a mistake; its output says where. Please report it.")
+        return respond(500, "This is an error in the server; its output says where. Please report it.")
 
 
 def describe(errors: Any) -> str:
