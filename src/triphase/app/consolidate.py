@@ -172,7 +172,7 @@ def _check(model: Model) -> tuple[Consolidates, int]:
         raise InvalidValue("Nothing is stored of what was taught (--replay none), so nothing can be consolidated.")
     if len(model.exemplars()[1]) == 0:
         raise InvalidValue(
-            "No photo was held out, so nobody could tell whether the model got better: teach more photos first."
+            "No photo was held out, so it cannot be measured whether the model got better: teach more photos first."
         )
     if len(model.names) < 2:
         raise InvalidValue("With a single class there is nothing to tell apart: teach a second one first.")

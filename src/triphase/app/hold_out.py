@@ -68,9 +68,8 @@ def _held_out(
         held_out = whole_groups(held_out | matches, groups)
         trained = memory.slots(TRAIN)
         seen = matches_stored(hashes, labels, memory["hash"][trained], memory["y"][trained])
-        held_out &= ~whole_groups(
-            seen & ~matches, groups
-        )  # near-duplicates of training photos would overstate accuracy
+        # near-duplicates of training photos would overstate accuracy
+        held_out &= ~whole_groups(seen & ~matches, groups)
     for label in labels.unique().tolist():  # a new class is never left without a photo to learn from
         rows = labels == label
         if bool(held_out[rows].all()) and label >= len(model.names):
@@ -110,7 +109,7 @@ def choose(
     labels: Tensor,
     keys: Tensor,
     limit: int,
-    share: float = 0.2,
+    share: float = SHARE,
     held_before: Sequence[int] = (),  # the classes of photos that are held out already; the limit counts them
 ) -> Tensor:
     """Which photos to hold out, bool (n,): of each class about `share`, at most `limit`, in whole groups.

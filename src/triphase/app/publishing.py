@@ -131,7 +131,7 @@ def publish_quick(
     on_event({"event": "taught_quick", "version": version.number})
 
 
-def report_nothing(store: Store, plan: Plan, settings: LessonSettings, started: float) -> Outcome:
+def nothing_to_learn(store: Store, plan: Plan, settings: LessonSettings, started: float) -> Outcome:
     """The result if all photos were taught before.
 
     If a lesson was killed just after it was published, its checkpoint is removed here.

@@ -18,7 +18,7 @@ from triphase.app.learning import learn, learn_quick, planned_steps, recipe_of
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.options import ModelOptions
 from triphase.app.plan import LessonSettings, Plan, plan_lesson
-from triphase.app.publishing import Outcome, publish, publish_quick, report_nothing
+from triphase.app.publishing import Outcome, nothing_to_learn, publish, publish_quick
 from triphase.app.store.versions import Store
 from triphase.app.unlabelled import learned_message, with_unlabelled
 from triphase.context import Context
@@ -48,7 +48,7 @@ def teach(
     with store.lock(), _no_empty_folder(store, new), context.reuse_latents():
         plan = plan_lesson(store, photos, options, settings, on_event, context)
         if not plan.counts:
-            return report_nothing(store, plan, settings, started)
+            return nothing_to_learn(store, plan, settings, started)
         model, notes = plan.model, [*plan.photos.remarks, *_unlearn_corrected(plan, on_event)]
         baseline = Baseline.of(model)
         new_photos = plan.photos

@@ -47,10 +47,8 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
         return
     info, memory = version.info, version.info["memory"]
     table = Table.grid(padding=(0, 2))
-    table.add_row(
-        "version",
-        f"{version.number}, published {_when(version.created)}; {count(len(document['versions']), 'version')} kept",
-    )
+    kept = count(len(document["versions"]), "version")
+    table.add_row("version", f"{version.number}, published {_local_time(version.created)}; {kept} kept")
     table.add_row("classes", cell(f"{len(info['classes'])}: {few(info['classes'])}"))
     table.add_row("taught", f"{count(info['taught'], 'photo')} in {count(info['lessons'], 'lesson')}")
     table.add_row("learner", f"{info['learner']} on {info['backbone']} at {info['image_size']} px")
@@ -58,7 +56,7 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     table.add_row("memory", _memory(info["replay"], memory))
     table.add_row("accuracy", _accuracy(info.get("accuracy")))
     if 2 * memory.get("alike", 0) > memory["exemplars"]:
-        table.add_row("", _alike(memory))
+        table.add_row("", _alike_warning(memory))
     if not info.get("unknown", True):
         table.add_row("unknown", NEVER_UNKNOWN)
     table.add_row("on disk", _size(size))
@@ -83,8 +81,8 @@ def history(model: ModelFolder, as_json: JSON = False) -> None:
         lost = "" if event["version"] in kept else "no longer kept"
         table.add_row(
             str(event["version"]),
-            _when(event["time"]),
-            cell(_what(event)),
+            _local_time(event["time"]),
+            cell(_event_text(event)),
             f"{event['images']:,}" if "images" in event else "",
             percent(event["before"]) if event.get("before") is not None else "",
             percent(event["after"]) if event.get("after") is not None else "",
@@ -109,11 +107,11 @@ def undo(model: ModelFolder, as_json: JSON = False) -> None:
     """Go back to the previous version, bit for bit; repeat it to go back further."""
     version = manage.open_store(model).undo()
     names = version.info["classes"]
-    _answer(
+    _print_change(
         as_json,
         model,
         version,
-        f"Back at version {version.number}, published {_when(version.created)}, "
+        f"Back at version {version.number}, published {_local_time(version.created)}, "
         f"with {count(len(names), 'class')}: {few(names)}.",
     )
 
@@ -126,7 +124,9 @@ def rename(
 ) -> None:
     """Rename a class; rename its folder of photos, too."""
     version = manage.rename(model, old, new)
-    _answer(as_json, model, version, f"Renamed {old} to {new} in version {version.number}. Rename its folder, too.")
+    _print_change(
+        as_json, model, version, f"Renamed {old} to {new} in version {version.number}. Rename its folder, too."
+    )
 
 
 def forget(
@@ -152,7 +152,7 @@ def forget(
         if older:
             text += " Older versions still contain the class; --everywhere removes it from them, too."
     text += "" if version.info["unknown"] else f" From now on, {NEVER_UNKNOWN}."
-    _answer(as_json, model, version, text)
+    _print_change(as_json, model, version, text)
 
 
 def unteach(
@@ -186,18 +186,18 @@ def unteach(
     text += " What the trained layers have learned from them remains in their weights."
     text += " Older versions still contain them."
     text += "" if version.info["unknown"] else f" From now on, {NEVER_UNKNOWN}."
-    _answer(as_json, model, version, text, images=taken)
+    _print_change(as_json, model, version, text, images=taken)
 
 
-def _answer(as_json: bool, model: Path, version: Version, sentence: str, **more: Any) -> None:
+def _print_change(as_json: bool, model: Path, version: Version, sentence: str, **more: Any) -> None:
     if as_json:
         print_json({"model": str(model), "version": version.number, "classes": version.info["classes"], **more})
     else:
         say(sentence)
 
 
-def _what(event: dict[str, Any]) -> str:
-    """An event in words; a name that was forgotten everywhere is gone from here, too."""
+def _event_text(event: dict[str, Any]) -> str:
+    """An event in words; "..." stands for a name that was forgotten everywhere."""
     kind = str(event["event"])
     if kind == "taught":
         forced = " (by force)" if event.get("forced") else ""
@@ -230,7 +230,7 @@ def _accuracy(accuracy: float | None) -> str:
     return f"{percent(accuracy)} on held-out photos of the classes known before the last lesson"
 
 
-def _alike(memory: dict[str, int]) -> str:
+def _alike_warning(memory: dict[str, int]) -> str:
     share = f"{memory['alike']:,} of {memory['exemplars']:,} held-out photos"
     return f"but {share} look like training photos: expect less on photos of other places and days"
 
@@ -239,8 +239,8 @@ def _size(n: int) -> str:
     return f"{n / 1e6:,.1f} MB"
 
 
-def _when(time: str) -> str:
-    """A moment in local time."""
+def _local_time(time: str) -> str:
+    """A recorded time as local time."""
     try:
         return datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M")
     except ValueError as error:

@@ -83,27 +83,27 @@ def install(app: FastAPI) -> None:
     """Answer every error of an application with a problem document."""
 
     @app.exception_handler(TriphaseError)
-    async def of_ours(request: Request, error: TriphaseError) -> Response:
+    async def on_triphase_error(request: Request, error: TriphaseError) -> Response:
         headers = error.headers if isinstance(error, Refused) else None
         more = {"photos": [photo_key(id_) for id_ in error.ids]} if isinstance(error, PhotosNeeded) else {}
         return respond(status_of(error), str(error), headers, **more)
 
     @app.exception_handler(HTTPException)
-    async def of_http(request: Request, error: HTTPException) -> Response:
+    async def on_http_error(request: Request, error: HTTPException) -> Response:
         if isinstance(error.__cause__, OSError):  # while a body was read, which is kept in a file if it is large
-            return await of_the_system(request, error.__cause__)
+            return await on_os_error(request, error.__cause__)
         return respond(error.status_code, _sentence(error, request), dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
-    async def of_validation(request: Request, error: RequestValidationError) -> Response:
+    async def on_validation_error(request: Request, error: RequestValidationError) -> Response:
         return respond(400, describe(error.errors()))
 
     @app.exception_handler(OSError)
-    async def of_the_system(request: Request, error: OSError) -> Response:
+    async def on_os_error(request: Request, error: OSError) -> Response:
         return respond(507, f"The server cannot read or write a file ({error.strerror}); look at its disk.")
 
     @app.exception_handler(Exception)
-    async def of_the_server(request: Request, error: Exception) -> Response:
+    async def on_unexpected_error(request: Request, error: Exception) -> Response:
         return respond(500, "This is an error in the server; its output says where. Please report it.")
 
 
