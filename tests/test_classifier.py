@@ -72,6 +72,13 @@ def test_unlike_anything_taught_is_unknown() -> None:
     assert "unknown" not in classifier.predict(noise)
 
 
+def test_save_keeps_the_versions_asked_for(fitted: ContinualClassifier, tmp_path: Path) -> None:
+    classifier = copy.deepcopy(fitted)
+    for _ in range(3):
+        classifier.save(tmp_path / "model", keep=2)
+    assert Store(tmp_path / "model").version_numbers() == [2, 3]
+
+
 def test_saved_and_loaded_it_is_the_same_and_learns_on_alike(fitted: ContinualClassifier, tmp_path: Path) -> None:
     fitted.save(tmp_path / "model")
     loaded = ContinualClassifier.load(tmp_path / "model")

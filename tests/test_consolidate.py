@@ -135,3 +135,9 @@ def test_a_thorough_lesson_consolidates_at_once_and_keeps_the_versions_asked_for
     found = json.loads(done("teach", path, world.two, "--thorough", "--force", "--keep", "1", "--json").out)
     assert found["published"] and found["consolidation"]["epochs"] == module.EPOCHS
     assert Store(path).version_numbers() == [3]
+
+
+def test_consolidation_keeps_the_versions_asked_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    always(True, monkeypatch)
+    done("consolidate", path, "--keep", "1")
+    assert Store(path).version_numbers() == [2]

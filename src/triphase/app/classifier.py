@@ -143,10 +143,11 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         best: NDArray[Any] = classes[probabilities.argmax(1).numpy()]
         return np.where(known.numpy(), best.astype(object), UNKNOWN) if unknown else best
 
-    def save(self, directory: Path | str, *, force: bool = False) -> None:
+    def save(self, directory: Path | str, *, force: bool = False, keep: int = KEEP) -> None:
         """Publish the model as a new version in a directory, where the command line finds it, too.
 
-        An existing model there must be the one that this model continues, unless `force` is set.
+        An existing model there must be the one that this model continues, unless `force` is set. `keep` versions
+        are kept for `undo`.
         """
         model, store = self._fitted(), Store(directory)
         info = model.describe() | {"labels": self._kind}
@@ -158,7 +159,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "load it and learn again, save to another place, or save over it with force=True."
                 )
             self._origin = store.publish(version_state(model), info, {"event": "saved"})
-            store.prune(KEEP)
+            store.prune(keep)
 
     @classmethod
     def load(cls, directory: Path | str, device: str | torch.device = "auto") -> ContinualClassifier:

@@ -23,10 +23,13 @@ PrecisionOption = Annotated[
     LessonPrecision, typer.Option("--precision", help="Precision of activations in training; bfloat16 is for GPUs.")
 ]
 
+KeepOption = Annotated[int, typer.Option("--keep", min=1, help="Number of versions to keep for undo.")]
+
 
 def consolidate(
     model: ModelFolder,
     minutes: Annotated[float | None, typer.Option(help="Time limit, approximately; by default 8 epochs.")] = None,
+    keep: KeepOption = KEEP,
     device: Device = None,
     precision: PrecisionOption = "float32",
     as_json: JSON = False,
@@ -39,7 +42,8 @@ def consolidate(
       triphase consolidate my-model
       triphase consolidate my-model --minutes 30
     """
-    outcome = consolidate_shown(model, minutes, quiet=as_json, device=open_device(device), precision=precision)
+    where = open_device(device)
+    outcome = consolidate_shown(model, minutes, quiet=as_json, device=where, precision=precision, keep=keep)
     print_json({"model": str(model), **outcome.to_json()}) if as_json else print_consolidation(outcome)
 
 

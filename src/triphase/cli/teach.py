@@ -16,7 +16,13 @@ from triphase.app.publishing import Outcome
 from triphase.app.teach import dry_run as plan_lesson
 from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
-from triphase.cli.consolidate import PrecisionOption, consolidate_shown, print_consolidation, restore_threads
+from triphase.cli.consolidate import (
+    KeepOption,
+    PrecisionOption,
+    consolidate_shown,
+    print_consolidation,
+    restore_threads,
+)
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
@@ -45,7 +51,7 @@ def teach(
     ] = "ignore",
     skip_bad: SkipBad = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be learned; write nothing.")] = False,
-    keep: Annotated[int, typer.Option(min=1, help="Number of versions to keep for undo.")] = KEEP,
+    keep: KeepOption = KEEP,
     device: Device = None,
     precision: PrecisionOption = "float32",
     as_json: JSON = False,
