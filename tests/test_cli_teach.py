@@ -175,9 +175,12 @@ def test_one_photo_of_each_class_is_enough_to_begin_with(world: World, tmp_path:
         paint(tmp_path / "one" / colour, colour, range(1))
     answer = done("teach", tmp_path / "new", tmp_path / "one", *SMALL)
     assert answer.out.count("not checked") == 4 and "Learned 4 photos" in answer.out
+    assert 'No answer is "unknown" yet, whatever a photo shows: that takes 4 held-out photos in all.' in answer.out
+    assert 'no answer is "unknown" until more photos are taught' in done("status", tmp_path / "new").out
     assert done("evaluate", tmp_path / "new", world.test, "--json").document()["accuracy"] >= 0.5
     more = done("teach", tmp_path / "new", world.one, "--json").document()
     assert more["published"] and more["learned"] == 27, "the photos with number 0 had been taught"
+    assert more["notes"] == [] and done("status", tmp_path / "new", "--json").document()["unknown"]
 
 
 def test_classes_may_be_of_very_different_size(world: World, tmp_path: Path) -> None:

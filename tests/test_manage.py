@@ -340,7 +340,7 @@ def test_a_model_that_stores_no_sample_still_knows_fresh_photos_of_its_classes(
         assert document["taught"] == 0 and document["unknown_rate"] <= 0.5  # it was 1 once
     assert done("status", tmp_path / "slda", "--json").document()["unknown"]
     answer = done("forget", tmp_path / "slda", "red")  # nothing is left to judge by until the next lesson
-    assert 'From now on, no answer is "unknown" until the next lesson.' in answer.out
+    assert 'From now on, no answer is "unknown" until more photos are taught.' in answer.out
     assert 'no answer is "unknown"' in done("status", tmp_path / "slda").out
     shutil.rmtree(world.test / "red")
     assert done("evaluate", tmp_path / "slda", world.test, "--json").document()["unknown_rate"] == 0

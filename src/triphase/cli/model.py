@@ -25,7 +25,7 @@ from triphase.cli.tables import cell, plain_table
 from triphase.errors import BadData, few
 from triphase.printable import percent
 
-NEVER_UNKNOWN = 'no answer is "unknown" until the next lesson'
+NEVER_UNKNOWN = 'no answer is "unknown" until more photos are taught'
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
 
 
