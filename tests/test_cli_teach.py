@@ -274,3 +274,24 @@ def test_predict_lists_the_doubtful_ones_first_if_asked(world: World) -> None:
     doubt = [answer["doubt"] for answer in ranked]
     assert doubt == sorted(doubt, reverse=True) and len(set(doubt)) > 1
     assert all((answer["doubt"] >= 1) >= (not answer["known"]) for answer in ranked)
+
+
+def test_predict_answers_every_photo_in_a_folder(world: World, tmp_path: Path) -> None:
+    files = sorted(world.test.rglob("*.png"))
+    one_by_one, at_once = (
+        done("predict", world.base, *paths, "--json").document()["answers"] for paths in (files, [world.test])
+    )
+    assert at_once == one_by_one
+    (tmp_path / "empty").mkdir()
+    answer = triphase("predict", world.base, tmp_path / "empty", files[0])
+    assert answer.status == 1 and f"{tmp_path / 'empty'} holds no photo" in answer.err
+    assert str(files[0]) in answer.out, "the others are answered"
+
+
+def test_predict_shows_how_far_it_is_where_there_are_many_photos(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Classifying photos" not in done("predict", world.base, world.test).err
+    monkeypatch.setattr("triphase.app.predictor.PIXELS", 1)
+    assert done("predict", world.base, world.test).err.count("Classifying photos") == 1
+    assert done("predict", world.base, world.test, "--json").err == ""

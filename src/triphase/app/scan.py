@@ -16,9 +16,10 @@ from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.budget import Budget
 from triphase.data.decoding import check_file, decode_sizes, in_threads
 from triphase.data.images import Images
+from triphase.data.photo_files import files_below
 from triphase.data.photo_time import taken_at
 from triphase.data.sources.files import file_id
-from triphase.data.sources.folder import class_folders, files_below, layout, nested_classes, unlabelled_files
+from triphase.data.sources.folder import class_folders, layout, nested_classes, unlabelled_files
 from triphase.data.streams import UNLABELLED
 from triphase.errors import BadData, InvalidValue, few
 from triphase.events import OnEvent
