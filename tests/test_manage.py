@@ -48,6 +48,13 @@ def test_evaluate_says_when_it_flatters(world: World) -> None:
     assert stranger.status == 1 and "never taught yellow" in stranger.err
 
 
+def test_evaluate_refuses_a_class_that_it_was_never_taught_before_it_reads_any_photo(world: World) -> None:
+    (world.test / "red" / "torn.jpg").write_bytes(b"no photo")
+    answer = triphase("evaluate", world.base, world.test)
+    assert answer.status == 1 and "Scanning" not in answer.err
+    assert answer.err.endswith("it knows blue, green, red. Teach these photos, or leave them out.\n")
+
+
 def test_people_read_tables(world: World) -> None:
     done("rename", world.base, "red", "[bold]red")
     for command in ("status", "history", "classes"):

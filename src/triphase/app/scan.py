@@ -184,6 +184,11 @@ def find_taught(
     return list(found.values()), torch.tensor(list(found), dtype=torch.long)
 
 
+def classes_in(root: Path) -> list[str]:
+    """The classes that have photos in a folder, sorted; no photo is read."""
+    return sorted({file.name for file in _list(root)[0]})
+
+
 def _list(root: Path) -> tuple[list[_File], list[str], str]:
     """All images in the class folders with their class, and remarks about the folders."""
     files: list[_File] = []
