@@ -48,6 +48,18 @@ def test_evaluate_says_when_it_flatters(world: World) -> None:
     assert stranger.status == 1 and "never taught yellow" in stranger.err
 
 
+def test_status_shows_the_accuracy_of_a_first_lesson(world: World, tmp_path: Path) -> None:
+    lesson = done("teach", tmp_path / "new", world.one, *SMALL, "--json").document()["classes"]
+    n = sum(line["exemplars"] for line in lesson)
+    share = sum(line["exemplars"] * line["after"] for line in lesson) / n
+    told = rf"accuracy +{100 * share:.1f} % on {n} held-out photos *\n"
+    assert re.search(told, done("status", tmp_path / "new").out)
+    done("forget", tmp_path / "new", "red")
+    assert "not measured in this version" in done("status", tmp_path / "new").out
+    done("undo", tmp_path / "new")
+    assert re.search(told, done("status", tmp_path / "new").out)
+
+
 def test_evaluate_refuses_a_class_that_it_was_never_taught_before_it_reads_any_photo(world: World) -> None:
     (world.test / "red" / "torn.jpg").write_bytes(b"no photo")
     answer = triphase("evaluate", world.base, world.test)
