@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from triphase.app.model import Model
 from triphase.app.scan import scan
 from triphase.app.store.versions import Store
 from triphase.budget import Budget
+from triphase.cli import COMMANDS
 from triphase.cli.lesson_view import LessonView
 from triphase.data.streams import Experience
 
@@ -247,6 +249,13 @@ def test_help_begins_with_what_most_people_need() -> None:
         assert "MODEL" in done(command, "--help").out
     for command in ("forget", "unteach"):
         assert "a later `teach` would learn" in done(command, "--help").out
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("bench", "data")])
+def test_examples_in_the_help_fit_a_terminal_of_80_columns(name: str) -> None:
+    text = str(getattr(import_module(f"triphase.cli.{COMMANDS[name]}"), name).__doc__)
+    examples = text.partition("Examples:")[2].splitlines()
+    assert all(len(line.removeprefix("    ")) < 78 for line in examples)
 
 
 def test_the_terminal_shows_how_far_a_lesson_is() -> None:
