@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from triphase.app.model import Model
 from triphase.app.scan import scan
 from triphase.app.store.versions import Store
 from triphase.budget import Budget
+from triphase.cli import COMMANDS
 from triphase.cli.lesson_view import LessonView
 from triphase.data.streams import Experience
 
@@ -175,9 +177,12 @@ def test_one_photo_of_each_class_is_enough_to_begin_with(world: World, tmp_path:
         paint(tmp_path / "one" / colour, colour, range(1))
     answer = done("teach", tmp_path / "new", tmp_path / "one", *SMALL)
     assert answer.out.count("not checked") == 4 and "Learned 4 photos" in answer.out
+    assert 'No answer is "unknown" yet, whatever a photo shows: that takes 4 held-out photos in all.' in answer.out
+    assert 'no answer is "unknown" until more photos are taught' in done("status", tmp_path / "new").out
     assert done("evaluate", tmp_path / "new", world.test, "--json").document()["accuracy"] >= 0.5
     more = done("teach", tmp_path / "new", world.one, "--json").document()
     assert more["published"] and more["learned"] == 27, "the photos with number 0 had been taught"
+    assert more["notes"] == [] and done("status", tmp_path / "new", "--json").document()["unknown"]
 
 
 def test_classes_may_be_of_very_different_size(world: World, tmp_path: Path) -> None:
@@ -246,6 +251,13 @@ def test_help_begins_with_what_most_people_need() -> None:
         assert "a later `teach` would learn" in done(command, "--help").out
 
 
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("bench", "data")])
+def test_examples_in_the_help_fit_a_terminal_of_80_columns(name: str) -> None:
+    text = str(getattr(import_module(f"triphase.cli.{COMMANDS[name]}"), name).__doc__)
+    examples = text.partition("Examples:")[2].splitlines()
+    assert all(len(line.removeprefix("    ")) < 78 for line in examples)
+
+
 def test_the_terminal_shows_how_far_a_lesson_is() -> None:
     progress = LessonView(quiet=True)
     assert "Preparing" in str(progress.draw())
@@ -271,3 +283,24 @@ def test_predict_lists_the_doubtful_ones_first_if_asked(world: World) -> None:
     doubt = [answer["doubt"] for answer in ranked]
     assert doubt == sorted(doubt, reverse=True) and len(set(doubt)) > 1
     assert all((answer["doubt"] >= 1) >= (not answer["known"]) for answer in ranked)
+
+
+def test_predict_answers_every_photo_in_a_folder(world: World, tmp_path: Path) -> None:
+    files = sorted(world.test.rglob("*.png"))
+    one_by_one, at_once = (
+        done("predict", world.base, *paths, "--json").document()["answers"] for paths in (files, [world.test])
+    )
+    assert at_once == one_by_one
+    (tmp_path / "empty").mkdir()
+    answer = triphase("predict", world.base, tmp_path / "empty", files[0])
+    assert answer.status == 1 and f"{tmp_path / 'empty'} holds no photo" in answer.err
+    assert str(files[0]) in answer.out, "the others are answered"
+
+
+def test_predict_shows_how_far_it_is_where_there_are_many_photos(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Classifying photos" not in done("predict", world.base, world.test).err
+    monkeypatch.setattr("triphase.app.predictor.PIXELS", 1)
+    assert done("predict", world.base, world.test).err.count("Classifying photos") == 1
+    assert done("predict", world.base, world.test, "--json").err == ""

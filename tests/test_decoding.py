@@ -18,7 +18,7 @@ import torch
 from PIL import Image, ImageOps
 
 from scenes import scene
-from triphase.data.decoding import DRAFT, check_file, decode, decode_sizes, image_suffixes, in_threads
+from triphase.data.decoding import DRAFT, check_file, decode, decode_bytes, decode_sizes, image_suffixes, in_threads
 from triphase.data.squares import square
 from triphase.errors import BadData
 
@@ -275,6 +275,15 @@ def test_images_that_would_fill_the_memory_are_refused(tmp_path: Path, side: int
     with warnings.catch_warnings(), pytest.raises(BadData, match=words):
         warnings.simplefilter("ignore")
         decode(path, 32)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_what_is_larger_than_was_asked_for_needs_a_smaller_copy_in_any_format(kind: str) -> None:
+    content = io.BytesIO()
+    Image.new("L", (30, 20), 128).save(content, kind)
+    with pytest.raises(BadData, match=r"30 x 20 pixels, at most 599 are accepted\); save a smaller copy\.$"):
+        decode_bytes(content.getvalue(), "photo", (8,), max_pixels=599)
+    assert decode_bytes(content.getvalue(), "photo", (8,), max_pixels=600)[0].shape == (3, 8, 8)
 
 
 def test_a_progressive_jpeg_must_fit_as_a_whole(tmp_path: Path) -> None:

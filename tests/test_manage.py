@@ -48,6 +48,25 @@ def test_evaluate_says_when_it_flatters(world: World) -> None:
     assert stranger.status == 1 and "never taught yellow" in stranger.err
 
 
+def test_status_shows_the_accuracy_of_a_first_lesson(world: World, tmp_path: Path) -> None:
+    lesson = done("teach", tmp_path / "new", world.one, *SMALL, "--json").document()["classes"]
+    n = sum(line["exemplars"] for line in lesson)
+    share = sum(line["exemplars"] * line["after"] for line in lesson) / n
+    told = rf"accuracy +{100 * share:.1f} % on {n} held-out photos *\n"
+    assert re.search(told, done("status", tmp_path / "new").out)
+    done("forget", tmp_path / "new", "red")
+    assert "not measured in this version" in done("status", tmp_path / "new").out
+    done("undo", tmp_path / "new")
+    assert re.search(told, done("status", tmp_path / "new").out)
+
+
+def test_evaluate_refuses_a_class_that_it_was_never_taught_before_it_reads_any_photo(world: World) -> None:
+    (world.test / "red" / "torn.jpg").write_bytes(b"no photo")
+    answer = triphase("evaluate", world.base, world.test)
+    assert answer.status == 1 and "Scanning" not in answer.err
+    assert answer.err.endswith("it knows blue, green, red. Teach these photos, or leave them out.\n")
+
+
 def test_people_read_tables(world: World) -> None:
     done("rename", world.base, "red", "[bold]red")
     for command in ("status", "history", "classes"):
@@ -340,7 +359,7 @@ def test_a_model_that_stores_no_sample_still_knows_fresh_photos_of_its_classes(
         assert document["taught"] == 0 and document["unknown_rate"] <= 0.5  # it was 1 once
     assert done("status", tmp_path / "slda", "--json").document()["unknown"]
     answer = done("forget", tmp_path / "slda", "red")  # nothing is left to judge by until the next lesson
-    assert 'From now on, no answer is "unknown" until the next lesson.' in answer.out
+    assert 'From now on, no answer is "unknown" until more photos are taught.' in answer.out
     assert 'no answer is "unknown"' in done("status", tmp_path / "slda").out
     shutil.rmtree(world.test / "red")
     assert done("evaluate", tmp_path / "slda", world.test, "--json").document()["unknown_rate"] == 0

@@ -47,6 +47,16 @@ def test_a_first_lesson_makes_a_model(world: World, tmp_path: Path) -> None:
     assert all(name in ("CURRENT", "LOCK") or name.endswith((".safetensors", ".json", ".jsonl")) for name in names)
 
 
+def test_a_lesson_too_small_to_tell_what_is_unknown_says_so_without_memory_too(
+    world: World, tmp_path: Path
+) -> None:
+    paint(tmp_path / "few" / "red", "red", range(3))
+    answer = done("teach", tmp_path / "new", tmp_path / "few", *SMALL, "--replay", "none", "--learner", "slda")
+    assert 'No answer is "unknown" yet, whatever a photo shows: that takes 4 photos.' in answer.out
+    paint(tmp_path / "few" / "blue", "blue", range(3))
+    assert 'is "unknown" yet' not in done("teach", tmp_path / "new", tmp_path / "few").out
+
+
 def test_a_class_of_one_photo_is_learned_and_said_to_be_unchecked(world: World, tmp_path: Path) -> None:
     paint(world.one / "yellow", "yellow", range(1))
     answer = done("teach", tmp_path / "new", world.one, *SMALL)

@@ -5,11 +5,14 @@ import os
 import sys
 import threading
 
+from triphase.interrupt import exit_at_ctrl_c
+
 
 def main() -> None:
     """Import everything, which takes longest, run the command, and exit without cleaning up."""
     gc.disable()  # collecting garbage among imported modules would take a fifth of a second
-    from triphase.cli import main as command
+    with exit_at_ctrl_c():
+        from triphase.cli import main as command
 
     gc.freeze()
     gc.enable()

@@ -21,8 +21,12 @@ class Graph:
     """
 
     def __init__(self, graph: bytes, threads: int, provider: str = CPU) -> None:
+        self._made_of = graph, threads, provider
         self._on_cpu, self._threads = provider == CPU, threads
         self._session = open_session(graph, 1 if self._on_cpu else threads, provider)
+
+    def __reduce__(self) -> tuple[type[Graph], tuple[bytes, int, str]]:
+        return Graph, self._made_of  # a session cannot be copied or pickled
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """(n, ...) of x (n, ...)."""

@@ -15,7 +15,7 @@ from triphase.app.class_names import normalized
 from triphase.app.scan import SKIP_BAD
 from triphase.data.decoding import decode, in_threads
 from triphase.data.feature_cache import unpack
-from triphase.data.sources.folder import files_below
+from triphase.data.photo_files import files_below
 from triphase.errors import BadData
 from triphase.events import OnEvent
 from triphase.maths.sampling import evenly_spaced

@@ -15,7 +15,7 @@ from triphase.app.class_names import class_name, no_such_class, normalized
 from triphase.app.model import Model
 from triphase.app.predictor import Predictor
 from triphase.app.publishing import version_state
-from triphase.app.scan import find_taught, scan
+from triphase.app.scan import classes_in, find_taught, scan
 from triphase.app.store import identities
 from triphase.app.store.rewriting import rewrite
 from triphase.app.store.schema import Version
@@ -23,7 +23,7 @@ from triphase.app.store.versions import Store
 from triphase.budget import Budget
 from triphase.context import Context
 from triphase.data.images import Images
-from triphase.errors import BadData, CorruptState, InvalidValue, Mismatch
+from triphase.errors import BadData, CorruptState, InvalidValue, Mismatch, few
 from triphase.events import OnEvent
 from triphase.printable import printable
 
@@ -92,10 +92,13 @@ def evaluate(
     store, budget = open_store(path), Budget()
     parts, _ = store.load(parts=("inference", "taught"))
     predictor, taught = Predictor(parts, device, torch.get_num_threads()), parts["taught"]
-    photos = scan(folder, predictor.size, budget, skip_bad=skip_bad, on_event=on_event)
     names = predictor.names
-    if strangers := [name for name in photos.names if name not in names]:
-        raise Mismatch(f"The model was never taught {', '.join(strangers)}; it knows {', '.join(names)}.")
+    if strangers := [name for name in classes_in(folder) if name not in names]:
+        raise Mismatch(
+            f"The model was never taught {few(strangers)}; it knows {few(names)}. "
+            "Teach these photos, or leave them out."
+        )
+    photos = scan(folder, predictor.size, budget, skip_bad=skip_bad, on_event=on_event)
     probabilities, known = predictor.predict(photos.images)
     y = torch.tensor([names.index(name) for name in photos.names], dtype=torch.long)[photos.labels]
     guess, n = probabilities.argmax(1), len(names)

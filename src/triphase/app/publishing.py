@@ -15,6 +15,7 @@ from triphase.app.hold_out import Lesson
 from triphase.app.inference_parts import inference_parts
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.model import Model
+from triphase.app.ood import MIN_SCORES
 from triphase.app.plan import LessonSettings, Plan
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
@@ -110,7 +111,15 @@ def publish(
         store.discard_work()
     except CannotWrite as error:  # the lesson itself is done; the next writer removes the files
         notes.append(f"The lesson is done, but its temporary files cannot be removed: {error}")
+    if published and not plan.model.calibration.rejects:
+        notes.append(_never_unknown(plan.model))
     return _outcome(store, plan, evaluation, learned, published, notes, started)
+
+
+def _never_unknown(model: Model) -> str:
+    """Why no answer can be "unknown" after a lesson, and what to do."""
+    needed = f"{MIN_SCORES} photos" if model.memory is None else f"{MIN_SCORES} held-out photos in all"
+    return f'No answer is "unknown" yet, whatever a photo shows: that takes {needed}. Teach more photos.'
 
 
 def publish_quick(

@@ -16,9 +16,10 @@ from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.budget import Budget
 from triphase.data.decoding import check_file, decode_sizes, in_threads
 from triphase.data.images import Images
+from triphase.data.photo_files import files_below
 from triphase.data.photo_time import taken_at
 from triphase.data.sources.files import file_id
-from triphase.data.sources.folder import class_folders, files_below, layout, nested_classes, unlabelled_files
+from triphase.data.sources.folder import class_folders, layout, nested_classes, unlabelled_files
 from triphase.data.streams import UNLABELLED
 from triphase.errors import BadData, InvalidValue, few
 from triphase.events import OnEvent
@@ -181,6 +182,11 @@ def find_taught(
         if not file.fault and file.id in taught:
             found.setdefault(file.id, file.path)
     return list(found.values()), torch.tensor(list(found), dtype=torch.long)
+
+
+def classes_in(root: Path) -> list[str]:
+    """The classes that have photos in a folder, sorted; no photo is read."""
+    return sorted({file.name for file in _list(root)[0]})
 
 
 def _list(root: Path) -> tuple[list[_File], list[str], str]:

@@ -35,7 +35,7 @@ def timeline(path: Path) -> list[TimelineEntry]:
     store = open_store(path)
     current, kept, events = store.version(), set(store.version_numbers()), store.history()
     last = max(i for i, event in enumerate(events) if event["version"] == current.number)
-    known = {number: _describe(store, number) for number in kept & {event["version"] for event in events}}
+    known = {number: describe(store, number) for number in kept & {event["version"] for event in events}}
     entries = []
     for i, event in enumerate(events):
         number = event["version"]
@@ -49,7 +49,7 @@ def timeline(path: Path) -> list[TimelineEntry]:
     return entries
 
 
-def _describe(store: Store, number: int) -> tuple[int, int, Proportion]:
+def describe(store: Store, number: int) -> tuple[int, int, Proportion]:
     """Classes, photos and accuracy of a version."""
     state, version = store.load(number, parts=("app",))
     correct = state["app"]["exemplar_correct"]

@@ -15,6 +15,7 @@ import typer
 from triphase import __version__
 from triphase.cli.usage import Command, PrintableUsage
 from triphase.errors import ProcessFailed, TriphaseError, TriphaseWarning, is_out_of_memory
+from triphase.interrupt import exit_at_ctrl_c
 from triphase.printable import printable
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -89,7 +90,9 @@ def main() -> None:
         warnings.simplefilter("always", TriphaseWarning)
     warnings.showwarning = _show_warning
     try:
-        build(sys.argv[1:])()
+        with exit_at_ctrl_c():
+            app = build(sys.argv[1:])
+        app()
     except TriphaseError as error:
         if not _prints() and not isinstance(error, ProcessFailed):
             sys.exit(1)  # the first process says the same

@@ -9,7 +9,7 @@ from rich.text import Text
 from triphase.cli.live import bar, print_line, progress_console
 from triphase.cli.printing import count
 
-SCANS = {"scan": "Scanning photos", "decode": "Decoding new photos"}
+SCANS = {"scan": "Scanning photos", "decode": "Decoding new photos", "answer": "Classifying photos"}
 UNLABELLED_SCANS = {"scan": "Scanning photos without labels", "decode": "Decoding photos without labels"}
 PHASES = {
     "I": "Phase I: learning the new classes",

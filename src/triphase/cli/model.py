@@ -14,6 +14,8 @@ from rich.table import Table
 from triphase.app import manage
 from triphase.app.removal import forgotten_message
 from triphase.app.store.schema import Version
+from triphase.app.store.versions import Store
+from triphase.app.timeline import describe
 from triphase.cli.arguments import JSON, ModelFolder, SkipBad
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
@@ -24,7 +26,8 @@ from triphase.errors import BadData, few
 from triphase.printable import percent
 from triphase.state import folder_bytes
 
-NEVER_UNKNOWN = 'no answer is "unknown" until the next lesson'
+NEVER_UNKNOWN = 'no answer is "unknown" until more photos are taught'
+LESSONS = ("taught", "taught_quick")  # events after which held-out photos have been evaluated
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
 
 
@@ -54,7 +57,7 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     table.add_row("learner", f"{info['learner']} on {info['backbone']} at {info['image_size']} px")
     table.add_row("engine", f"{info.get('engine', 'torch')} on {info.get('device', 'cpu')}")
     table.add_row("memory", _memory(info["replay"], memory))
-    table.add_row("accuracy", _accuracy(info.get("accuracy")))
+    table.add_row("accuracy", _accuracy(store, version))
     if 2 * memory.get("alike", 0) > memory["exemplars"]:
         table.add_row("", _alike_warning(memory))
     if not info.get("unknown", True):
@@ -224,9 +227,16 @@ def _memory(replay: str, memory: dict[str, int]) -> str:
     return f"{held}; {memory['exemplars']:,} of them held out for evaluation"
 
 
-def _accuracy(accuracy: float | None) -> str:
+def _accuracy(store: Store, version: Version) -> str:
+    """That of the classes known before the last lesson; if they were none or one, that of all."""
+    accuracy = version.info.get("accuracy")
     if accuracy is None:
-        return "not measured in this version"
+        events = [event["event"] for event in store.history() if event["version"] == version.number]
+        last = next((kind for kind in reversed(events) if kind != "undone"), None)
+        own = describe(store, version.number)[2]
+        if last not in LESSONS or own.share is None:
+            return "not measured in this version"
+        return f"{percent(own.share)} on {count(own.n, 'held-out photo')}"
     return f"{percent(accuracy)} on held-out photos of the classes known before the last lesson"
 
 

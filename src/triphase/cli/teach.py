@@ -96,9 +96,9 @@ def teach(
     The new version is published unless it has forgotten too much.
 
     Examples:
-      triphase teach my-model photos/              photos/cat/1.jpg, photos/dog/2.jpg, ...
+      triphase teach my-model photos/              photos/cat/1.jpg and so on
       triphase teach my-model photos/ --dry-run    show what is new
-      triphase teach my-model photos/ --quick      answer within seconds, learn the rest after that
+      triphase teach my-model photos/ --quick      answer in seconds, then go on
     """
     given = {
         "memory": None if memory is None else _memory(memory),

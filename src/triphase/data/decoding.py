@@ -79,8 +79,9 @@ def _decode(
     side = max(DRAFT, *sizes)
     try:
         with _open(source) as image:
-            if max_pixels is not None:
-                _check_pixels(*image.size, max_pixels)
+            width, height = image.size
+            if max_pixels is not None and width * height > max_pixels:
+                raise _Refused(f"{width} x {height} pixels, at most {max_pixels:,} are accepted")
             progressive, full = bool(image.info.get("progressive")), image.size
             if not _decodes_whole(*full, sizes):
                 # only JPEG supports this; a progressive one is decoded in full anyway
@@ -160,9 +161,13 @@ def _first_bytes(source: Path | BytesIO) -> bytes:
         return file.read(8)
 
 
-def _check_pixels(width: int, height: int, limit: int | None = None) -> int:
-    """The number of pixels to decode, if it is within the limit."""
-    limit = Image.MAX_IMAGE_PIXELS if limit is None else limit
+class _Refused(Exception):
+    """An image with more pixels than were asked for, in whatever format."""
+
+
+def _check_pixels(width: int, height: int) -> int:
+    """The number of pixels to decode, if Pillow's limit allows it."""
+    limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and width * height > limit:
         raise Image.DecompressionBombError(f"{width} x {height} pixels, at most {limit:,} can be decoded safely")
     return width * height
@@ -210,6 +215,8 @@ def _reason(error: Exception) -> str:
 
 def _remedy(source: Path | BytesIO, path: Path, error: Exception) -> str:
     """What to do about a file that cannot be decoded."""
+    if isinstance(error, _Refused):
+        return "save a smaller copy"
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
         # a JPEG is read at a fraction
         other = "a JPEG that is not progressive" if _first_bytes(source).startswith(JPEG) else "a copy as JPEG"

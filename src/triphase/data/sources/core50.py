@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from triphase.data.images import Images
-from triphase.data.sources.files import LazyPaths, listdir, path_ids
+from triphase.data.photo_files import listdir
+from triphase.data.sources.files import LazyPaths, path_ids
 from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress, packed_archives
 from triphase.errors import BadData, few
 from triphase.randomness import generator

@@ -70,13 +70,3 @@ def path_ids(names: Iterable[str]) -> Tensor:
 
 def _signed(digest: bytes) -> int:
     return int.from_bytes(digest, "little", signed=True)
-
-
-def listdir(folder: Path) -> list[str]:
-    """The sorted names in a folder without the hidden ones; none if there is no such folder."""
-    try:
-        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise BadData(f"{folder} cannot be listed ({error}); allow reading it.") from error

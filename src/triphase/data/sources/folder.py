@@ -7,9 +7,10 @@ from typing import NamedTuple
 import torch
 
 from triphase.data import UNLABELLED_FOLDER
-from triphase.data.decoding import decode, image_suffixes, in_threads, is_picture
+from triphase.data.decoding import decode, in_threads
 from triphase.data.images import Images, check_size
-from triphase.data.sources.files import file_id, listdir
+from triphase.data.photo_files import ClassFolder, files_below, is_image, listdir
+from triphase.data.sources.files import file_id
 from triphase.data.sources.integrity import Count, DatasetInfo, Integrity, Progress
 from triphase.errors import BadData, few
 
@@ -20,14 +21,6 @@ INFO = DatasetInfo(
     "one folder for each class, such as cat/1.jpg and dog/2.jpg, and nothing else",
 )
 CHUNK = 1024  # files handed to the threads together, so that a huge folder does not fill the memory
-
-
-class ClassFolder(NamedTuple):
-    """A folder of photos of one class; its files lie in it at any depth, sorted."""
-
-    path: Path
-    images: list[Path]
-    others: list[Path]
 
 
 class Folder(NamedTuple):
@@ -67,7 +60,7 @@ def folder(root: Path, size: int, *, skip_bad: bool = False) -> Folder:
 def check_integrity(data: Path, progress: Progress, taken: Collection[str] = ()) -> Integrity:
     """Classes and photos, found as `folder` finds them but not decoded; names that are taken belong to others."""
     names = [name for name in listdir(data) if name not in taken and name != UNLABELLED_FOLDER]
-    loose = [name for name in names if _is_image(data / name)]
+    loose = [name for name in names if is_image(data / name)]
     photos: dict[str, int] = {}
     for name in names:
         if (data / name).is_dir():
@@ -100,7 +93,7 @@ def class_folders(root: Path) -> list[ClassFolder]:
     if not root.is_dir():
         raise BadData(f"{root} is a file; give the folder that contains the class folders.")
     names = listdir(root)
-    loose = [root / name for name in names if _is_image(root / name)]
+    loose = [root / name for name in names if is_image(root / name)]
     if loose:
         raise BadData(f"{loose[0]} ({len(loose)} in all) is not in a class folder; {layout(root)}.")
     folders = [name for name in names if (root / name).is_dir()]
@@ -129,40 +122,6 @@ def unlabelled_files(root: Path) -> list[Path]:
     """The images in the folder of unlabelled photos, if there is one, sorted."""
     place = root / UNLABELLED_FOLDER
     return files_below(place).images if place.is_dir() else []
-
-
-def files_below(start: Path) -> ClassFolder:
-    """The images in a folder at any depth and the other files. Links are followed, but none round in circles."""
-    try:
-        files = _walk(start)
-        images = [path for path in files if _is_image(path)]
-    except OSError as error:
-        raise BadData(f"{start} cannot be listed ({error}); allow reading it.") from error
-    return ClassFolder(start, images, sorted(set(files) - set(images)))
-
-
-def _is_image(path: Path) -> bool:
-    """Whether the name or else the content says image; a dangling link counts (it is broken), a pipe does not."""
-    if path.suffix.lower() in image_suffixes():
-        return path.is_file() or (path.is_symlink() and not path.exists())
-    return path.is_file() and is_picture(path)
-
-
-def _walk(start: Path) -> list[Path]:
-    """Everything in a folder that is no folder, at any depth, sorted."""
-    found: list[Path] = []
-    around = set(start.resolve().parents)  # a link back to one of these would bring in the other classes
-    visited: set[Path] = set()
-    waiting = [start]
-    while waiting:
-        here = waiting.pop()
-        real = here.resolve()
-        if real in visited or real in around:
-            continue
-        visited.add(real)
-        for entry in (here / name for name in listdir(here)):
-            (waiting if entry.is_dir() else found).append(entry)
-    return sorted(found)
 
 
 def _checked_ids(paths: Sequence[Path], size: int, skip_bad: bool) -> list[int | None]:
