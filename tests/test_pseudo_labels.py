@@ -11,7 +11,7 @@ from triphase import TPC, Anchored, Experience, Memory
 from triphase.data.batches import Batches
 from triphase.data.partial_labels import hide_labels
 from triphase.data.streams import Stream, joint
-from triphase.errors import InvalidValue
+from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.learners.protocol import Step
 from triphase.maths.masking import gradient_masks
 from triphase.testing import FIRST, REST, tiny_model, tiny_stream
@@ -79,9 +79,11 @@ def test_phase_1_never_draws_them_and_phase_2_draws_the_confident_ones(monkeypat
     assert drawn == {"I": set(), "II": used} and used
 
 
-def test_nothing_is_used_where_nothing_is_confident() -> None:
+def test_nothing_is_used_where_nothing_is_confident_and_a_warning_says_so() -> None:
     used, ignored = learner(confidence=1.0), learner("ignore")
-    steps = [learn(tpc, HIDDEN.experiences) for tpc in (used, ignored)]
+    with pytest.warns(TriphaseWarning, match="None of 6 unlabelled images is used.*lower confidence"):
+        steps = [learn(used, HIDDEN.experiences)]
+    steps.append(learn(ignored, HIDDEN.experiences))
     assert [(s.phase, s.step, s.steps) for s in steps[0]] == [(s.phase, s.step, s.steps) for s in steps[1]]
     assert same(used, ignored)
 

@@ -73,6 +73,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # One file
 
 
+def test_equal_states_are_equal_files() -> None:
+    assert len({files.to_bytes(sample()) for _ in range(20)}) == 1  # safetensors draws an order of its metadata
+
+
 def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "a.safetensors"  # directories are made
     state = sample()

@@ -59,13 +59,6 @@ def test_closed_forms_have_nothing_to_search(learner: str, search: Any) -> None:
     assert grid(find("cifar100-11"), learner, search) == [{}]
 
 
-def test_a_shorter_schedule_shortens_the_second_stage_of_bic_too() -> None:
-    half = grid(find("cifar100-11"), "bic", "paper", scale=0.5)
-    assert sorted({s["stage2_epochs"] for s in half}) == [25, 50, 75]
-    tiny = grid(find("core50-41"), "bic", "paper", scale=0.1)
-    assert [s["stage2_epochs"] for s in tiny] == [3] * 5, "equal settings are tried once"
-
-
 def test_an_option_that_is_given_is_not_searched() -> None:
     schedule = Sweep(OUT, ("core50-41",), FOUR, own=(("alpha", 0.3),))
     settings = schedule.settings("core50-41", "derpp")

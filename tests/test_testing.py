@@ -60,7 +60,7 @@ OPTIONS: dict[str, Callable[[SplitClassifier, Memory], Learner]] = {
     "tpc-no-masking": lambda model, memory: TPC(model, memory, masking="none"),
     "tpc-single": lambda model, memory: TPC(model, memory, masking="single"),
     "tpc-group": lambda model, memory: TPC(model, memory, masking="group"),
-    "tpc-pseudo": lambda model, memory: TPC(model, memory, unlabelled="pseudo"),
+    "tpc-pseudo": lambda model, memory: TPC(model, memory, unlabelled="pseudo", confidence=0.0),
     "tpc-no-phase-3": lambda model, memory: TPC(model, memory, share_3=0),
     "tpc-distil-no-replay": lambda model, memory: TPC(model, None, distill=1.0),
     "ar1-class-mean": lambda model, memory: AR1(model, memory, mean="class"),

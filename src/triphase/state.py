@@ -52,7 +52,17 @@ def to_bytes(state: Mapping[str, Any]) -> bytes:
     tree = json.dumps(split_tensors(state, tensors, ""))
     tensors = _unshared({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
     meta = {"format": str(FORMAT), "tree": tree, "crc": str(crc32(tree, tensors))}
-    return save(tensors, meta)
+    return _with_ordered_metadata(save(tensors, meta))
+
+
+def _with_ordered_metadata(blob: bytes) -> bytes:
+    """The same file with its metadata in one order, which safetensors draws: equal states are equal files."""
+    start = 8 + struct.unpack("<Q", blob[:8])[0]
+    header = json.loads(blob[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors start at a multiple of 8 bytes
+    return b"".join((struct.pack("<Q", len(text)), text, memoryview(blob)[start:]))
 
 
 def load(path: Path, *, verify: bool = True, arrays: bool = False) -> State:

@@ -42,7 +42,7 @@ class LearnerSpec:
     lr: Literal["searched", "if asked", "unused"] = "searched"  # if asked: by --grid lr only
     plain_first: bool = False  # E_1 is trained, if at all, by plain cross-entropy: one run of it serves them all
     stores_first: Mapping[str, Any] = field(default_factory=dict)  # options with which E_1 also fills the memory
-    epoch_options: tuple[str, ...] = ()  # options that count epochs: --epochs-scale applies to them
+    from_grid: tuple[str, ...] = ()  # options whose default is the middle of the benchmark's grid
     joint: bool = False  # sees the whole stream as one experience
     open_choices: Grid = field(default_factory=dict)  # options on which the learner's papers and code disagree
 
@@ -50,7 +50,7 @@ class LearnerSpec:
 LEARNER_SPECS: dict[str, LearnerSpec] = {
     "tpc": LearnerSpec(TPC, "optional"),
     "ar1": LearnerSpec(AR1, "optional", plain_first=True, open_choices={"mean": ("global", "class")}),
-    "bic": LearnerSpec(BiC, "needed", epoch_options=("stage2_epochs",)),
+    "bic": LearnerSpec(BiC, "needed", from_grid=("stage2_epochs",)),
     "derpp": LearnerSpec(DERpp, "needed", plain_first=True, stores_first={"logits": "online"}),
     "finetune": LearnerSpec(FineTune, "unused", plain_first=True),
     "replay": LearnerSpec(FineTune, "needed", plain_first=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from triphase.data.batches import Batches
 from triphase.data.streams import UNLABELLED
-from triphase.errors import InvalidValue
+from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.learners.training import eval_mode, mask_unseen
 from triphase.maths import normalize_
 
@@ -34,7 +35,15 @@ def pseudo_labels(batches: Batches, seen: Collection[int], confidence: float, s:
             if len(rows[mine]):
                 logits = F.linear(model.features(z[mine]), W).cpu()
                 labels[rows[mine]] = confident(mask_unseen(logits, seen), confidence)
-    return processes.sum_(labels)
+    labels = processes.sum_(labels)
+    if bool((labels < 0).all()):
+        warnings.warn(
+            f"None of {len(labels)} unlabelled images is used: no class has a probability of {confidence:g}; lower "
+            "confidence to learn from them.",
+            TriphaseWarning,
+            stacklevel=3,
+        )
+    return labels
 
 
 def confident(logits: Tensor, confidence: float) -> Tensor:

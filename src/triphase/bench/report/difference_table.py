@@ -13,7 +13,7 @@ MEASURES = {"amca": "AMCA", "final": "Final"}
 NUMBERS = ("runs", "mean", "orders_low", "orders_high", "bootstrap_low", "bootstrap_high")
 CAPTION = (
     "Mean difference on the same class orders and seeds, in points, with two 95 % intervals; bold where one "
-    "excludes zero. Over orders: Student's t on the differences per run. Bootstrap: class orders and test "
+    "excludes zero. Over orders: Student's t on the differences per class order. Bootstrap: class orders and test "
     f"classes drawn anew {DRAWS} times, the same for both; with few orders it understates the spread between them."
 )
 

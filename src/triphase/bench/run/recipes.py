@@ -48,13 +48,15 @@ def scaled(epochs: int, scale: float) -> int:
     return max(LEAST_EPOCHS, round(epochs * scale))
 
 
-def schedule_options(benchmark: Benchmark, options: RunOptions) -> dict[str, Any]:
-    """The learner's options that count epochs: the middle of the benchmark's grid, scaled as the schedule is."""
+def benchmark_defaults(benchmark: Benchmark, learner: str) -> dict[str, Any]:
+    """The learner's options whose default is the middle of the benchmark's grid.
+
+    BiC's stage 2 fits two numbers to outputs that are computed once: it is not shortened by --epochs-scale.
+    """
     found: dict[str, Any] = {}
-    for name in learner_spec(options.learner).epoch_options:
-        default = learner_options(options.learner)[name].default
-        grid = benchmark.grids.get(options.learner, {}).get(name, (default,))
-        found[name] = scaled(grid[len(grid) // 2], options.epochs_scale)
+    for name in learner_spec(learner).from_grid:
+        grid = benchmark.grids.get(learner, {}).get(name, (learner_options(learner)[name].default,))
+        found[name] = grid[len(grid) // 2]
     return found
 
 

@@ -15,7 +15,7 @@ from triphase.bench.learners import is_joint, learner_spec, make_learner
 from triphase.bench.ranges import format_ranges, parse_ranges
 from triphase.bench.run.benchmark_stream import image_size, make_stream
 from triphase.bench.run.options import RunOptions
-from triphase.bench.run.recipes import recipes, schedule_options
+from triphase.bench.run.recipes import benchmark_defaults, recipes
 from triphase.bench.run.results import Report
 from triphase.bench.run.runner import run
 from triphase.bench.run.shared_first import expected_settings, first_experiences, load_first
@@ -116,7 +116,7 @@ def _learner(
         options.learner,
         model,
         memory,
-        schedule_options(benchmark, options) | options.own,
+        benchmark_defaults(benchmark, options.learner) | options.own,
         seed=options.seed,
         pretrained=benchmark.pretrained,
         context=context,

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from triphase.bench.benchmarks import Benchmark, find
 from triphase.bench.learners import learner_options, learner_spec
 from triphase.bench.run.options import RunOptions
-from triphase.bench.run.recipes import scaled
 from triphase.bench.sweep.jobs import (
     Job,
     PlannedRun,
@@ -27,9 +26,7 @@ Setting = dict[str, Any]  # lr and options of the learner, by name
 Search = Literal["paper", "lr", "all"]
 
 
-def grid(
-    benchmark: Benchmark, learner: str, search: Search, lrs: Sequence[float] = (), *, scale: float = 1.0
-) -> list[Setting]:
+def grid(benchmark: Benchmark, learner: str, search: Search, lrs: Sequence[float] = ()) -> list[Setting]:
     """The settings of a learner that are tried; one, and empty, where there is nothing to search.
 
     paper: learning rates times the learner's own hyper-parameters; lr: learning rates alone; all: the paper's and
@@ -46,9 +43,6 @@ def grid(
         axes |= benchmark.grids.get(learner, {})
     if search == "all":
         axes |= spec.open_choices
-    for name in spec.epoch_options:
-        if name in axes:  # short schedules may make values equal
-            axes[name] = list(dict.fromkeys(scaled(n, scale) for n in axes[name]))
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
@@ -117,7 +111,7 @@ class Sweep:
         """The settings of a learner that are tried on a benchmark."""
         lrs = self.lrs or (() if self.base.lr is None else (self.base.lr,))
         given = {name for name, _ in self.own}
-        tried = grid(find(benchmark), learner, self.search, lrs, scale=self.base.epochs_scale)
+        tried = grid(find(benchmark), learner, self.search, lrs)
         unique = [{name: value for name, value in setting.items() if name not in given} for setting in tried]
         return [setting for i, setting in enumerate(unique) if setting not in unique[:i]]
 
