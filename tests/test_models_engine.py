@@ -1,6 +1,7 @@
 """Frozen blocks through ONNX Runtime: the same numbers, made once, and torch where that fails."""
 
 import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -146,3 +147,11 @@ def test_on_an_accelerator_torch_runs_frozen_blocks_unless_the_runtime_offers_cu
 
 def test_the_engine_is_chosen_by_the_device_of_the_block(lite0: SplitClassifier) -> None:
     assert engine_of(Context(engine="onnx"), copy.deepcopy(lite0.llf).to("meta")) == "torch"
+
+
+def test_a_graph_can_be_copied_and_pickled(lite0: SplitClassifier) -> None:
+    """As scikit-learn copies estimators and sends them to other processes."""
+    saved = frozen_form(lite0.llf, images().float(), Context(engine="onnx")).state_dict()["graph"].numpy().tobytes()
+    x, graph = images(3).float().numpy(), Graph(saved, 1)
+    for again in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        np.testing.assert_array_equal(again(x), graph(x))

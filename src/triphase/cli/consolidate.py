@@ -20,7 +20,8 @@ from triphase.cli.printing import count, print_json, say
 from triphase.errors import Interrupted
 
 PrecisionOption = Annotated[
-    LessonPrecision, typer.Option("--precision", help="Precision of activations in training; bfloat16 is for GPUs.")
+    LessonPrecision,
+    typer.Option("--precision", help="Precision of activations in training; bfloat16 can be faster."),
 ]
 
 KeepOption = Annotated[int, typer.Option("--keep", min=1, help="Number of versions to keep for undo.")]
