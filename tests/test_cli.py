@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import triphase as package
 from command import Call
+from triphase.__main__ import WAIT
 from triphase.cli import COMMANDS, PANELS
 
 COMMAND = str(Path(sys.executable).with_name("triphase"))
@@ -22,6 +24,26 @@ def test_the_module_is_the_command() -> None:
         for line in ([COMMAND], [sys.executable, "-m", "triphase"])
     ]
     assert texts[0] == texts[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ["PASSIVE", "1000"]),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, ["ACTIVE", "-"]),
+        ({"GOMP_SPINCOUNT": "5"}, ["-", "5"]),
+    ],
+)
+def test_threads_that_wait_sleep_unless_the_environment_says_otherwise(
+    given: dict[str, str], expected: list[str]
+) -> None:
+    code = (
+        "import os, sys\nfrom triphase.__main__ import WAIT, main\nsys.argv = ['triphase', '--version']\n"
+        "os._exit = lambda status: print(*(os.environ.get(name, '-') for name in WAIT))\nmain()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in WAIT} | given
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1].split() == expected
 
 
 def test_the_package_imports_nothing_until_it_is_asked() -> None:

@@ -7,9 +7,15 @@ import threading
 
 from triphase.interrupt import exit_at_ctrl_c
 
+# PyTorch's threads spin for milliseconds while they wait for each other: beside a program that holds a core, a
+# lesson takes three times as long. With these settings, which are read when torch is imported, they soon sleep.
+WAIT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+
 
 def main() -> None:
     """Import everything, which takes longest, run the command, and exit without cleaning up."""
+    if WAIT.keys().isdisjoint(os.environ):
+        os.environ.update(WAIT)
     gc.disable()  # collecting garbage among imported modules would take a fifth of a second
     with exit_at_ctrl_c():
         from triphase.cli import main as command
