@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
 import triphase as package
 from command import Call
+from lessons import World
 from triphase.__main__ import WAIT
-from triphase.cli import COMMANDS, PANELS
+from triphase.cli import COMMANDS, PANELS, _docstring
 
 COMMAND = str(Path(sys.executable).with_name("triphase"))
 
@@ -58,6 +62,32 @@ def test_the_package_imports_nothing_until_it_is_asked() -> None:
         assert getattr(package, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'tpc2'"):
         _ = package.tpc2
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"], ["tech"]])
+def test_help_and_usage_errors_do_not_wait_for_torch(arguments: list[str]) -> None:
+    _without_torch(arguments)
+
+
+@pytest.mark.parametrize("command", ["status", "classes", "history", "undo"])
+def test_looking_at_a_model_does_not_wait_for_torch(world: World, tmp_path: Path, command: str) -> None:
+    model = shutil.copytree(world.base, tmp_path / "model")
+    _without_torch([command, str(model)])
+
+
+def _without_torch(arguments: list[str]) -> None:
+    """Run a command where torch cannot be imported."""
+    code = "import sys; sys.modules['torch'] = None; from triphase.cli import main; main()"
+    run = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    said = run.stdout + run.stderr
+    assert said.strip() and "Traceback" not in said and "import of torch" not in said
+
+
+def test_help_lists_each_command_with_the_first_line_of_its_docstring(triphase: Call) -> None:
+    for name, module in COMMANDS.items():
+        command = getattr(import_module(f"triphase.cli.{module}"), name)
+        text = command.info.help if isinstance(command, typer.Typer) else command.__doc__
+        assert text and _docstring(name).splitlines()[0] == text.splitlines()[0]
 
 
 def test_the_command_waits_for_whoever_is_still_writing(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from scipy.stats import binomtest
 from lessons import World, model_of
 from triphase.app.held_out_report import (
     HeldOut,
-    Proportion,
     confusion_matrix,
     confusions,
     expected_calibration_error,
     reliability,
 )
+from triphase.app.proportion import Proportion
 
 CERTAIN = torch.eye(3)
 

@@ -12,8 +12,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from triphase.app.held_out_report import HeldOut, Proportion
+from triphase.app.held_out_report import HeldOut
 from triphase.app.label_check import LeftOut
+from triphase.app.proportion import Proportion
 from triphase.app.taught_index import TaughtIndex
 
 GOOD = 0.75  # a class is good enough if its accuracy is at least this, with 97.5 % confidence

@@ -17,10 +17,11 @@ import torch
 
 from triphase.app.learning import calibrate
 from triphase.app.lesson_checkpoint import LessonCheckpoint
-from triphase.app.manage import changing, open_store
+from triphase.app.manage import changing
 from triphase.app.model import Model
 from triphase.app.plan import KEEP, LessonPrecision
 from triphase.app.publishing import version_state
+from triphase.app.store.versions import open_store
 from triphase.data.feature_cache import unpack
 from triphase.data.recipe import Recipe
 from triphase.device import explain_out_of_memory

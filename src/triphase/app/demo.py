@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from triphase.app.manage import open_store
 from triphase.app.predictor import Predictor
+from triphase.app.store.versions import open_store
 from triphase.app.teach import teach
 from triphase.context import Context
 from triphase.events import OnEvent

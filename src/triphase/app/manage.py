@@ -19,7 +19,7 @@ from triphase.app.scan import classes_in, find_taught, scan
 from triphase.app.store import identities
 from triphase.app.store.rewriting import rewrite
 from triphase.app.store.schema import Version
-from triphase.app.store.versions import Store
+from triphase.app.store.versions import Store, open_store
 from triphase.budget import Budget
 from triphase.context import Context
 from triphase.data.images import Images
@@ -42,23 +42,6 @@ class ModelEvaluation:
     skipped: list[str]
 
 
-@dataclass(frozen=True)
-class ClassCount:
-    """How many photos of a class were taught, and how many of them are stored."""
-
-    name: str
-    taught: int
-    stored: int  # for replay
-    exemplars: int  # for evaluation
-
-
-def open_store(path: Path) -> Store:
-    """The store of an existing model; nothing is created for a mistyped path."""
-    store = Store(path)
-    store.version()
-    return store
-
-
 @contextmanager
 def changing(path: Path, device: str | torch.device | None = None) -> Iterator[tuple[Store, Model, Version]]:
     """Open the model in use for one writer; a lesson that was learned in part must be finished first."""
@@ -72,12 +55,6 @@ def changing(path: Path, device: str | torch.device | None = None) -> Iterator[t
                 f"`triphase teach` as before, or {store.undo_hint()}"
             )
         yield store, model, version
-
-
-def classes(path: Path) -> list[ClassCount]:
-    """The classes of the model in use, in order of arrival."""
-    info = open_store(path).version().info
-    return [ClassCount(name, **counts) for name, counts in zip(info["classes"], info["counts"], strict=True)]
 
 
 def evaluate(

@@ -13,9 +13,9 @@ from triphase.app.class_report import ClassReport, class_reports
 from triphase.app.confirmed_labels import ConfirmedLabels
 from triphase.app.held_out_report import HeldOut
 from triphase.app.label_check import FOLDS, LeftOut, Suspect, leave_out, suspects
-from triphase.app.manage import open_store
 from triphase.app.model import Model
 from triphase.app.store.schema import Version
+from triphase.app.store.versions import open_store
 from triphase.app.taught_index import TaughtIndex
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from triphase.app.held_out_report import Proportion
+from triphase.app.proportion import Proportion
 from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.data.memory import HELD_OUT

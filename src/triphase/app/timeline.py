@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triphase.app.held_out_report import Proportion
-from triphase.app.manage import open_store
-from triphase.app.store.versions import Store
+from triphase.app.proportion import Proportion
+from triphase.app.store.versions import Store, open_store
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def timeline(path: Path) -> list[TimelineEntry]:
 
 def describe(store: Store, number: int) -> tuple[int, int, Proportion]:
     """Classes, photos and accuracy of a version."""
-    state, version = store.load(number, parts=("app",))
+    state, version = store.load(number, parts=("app",), arrays=True)
     correct = state["app"]["exemplar_correct"]
     photos = sum(counts["taught"] for counts in version.info["counts"])  # those of a quick lesson included
     return len(version.info["classes"]), photos, Proportion.of(int(correct.sum()), len(correct))

@@ -1,5 +1,6 @@
 """The command line: parse, call, print."""
 
+import ast
 import ctypes
 import errno
 import json
@@ -8,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.resources import files
 from typing import Annotated, TextIO
 
 import typer
@@ -29,10 +31,10 @@ COMMANDS = {
     "consolidate": "consolidate",
     "export": "export",
     "serve": "serve",
-    "status": "model",
-    "classes": "model",
-    "history": "model",
-    "undo": "model",
+    "status": "versions",
+    "classes": "versions",
+    "history": "versions",
+    "undo": "versions",
     "rename": "model",
     "unteach": "model",
     "forget": "model",
@@ -48,7 +50,7 @@ PANELS = {
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:
-    """The commands that these arguments need: one if it is named, all of them for help."""
+    """The command that these arguments name; without one, all of them as help lists them."""
     app = typer.Typer(
         cls=PrintableUsage,
         help="Teach an image classifier new classes without forgetting the old ones.",
@@ -58,14 +60,29 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_options)
     named = next((word for word in arguments if word in COMMANDS), None)
-    for name in COMMANDS if named is None else (named,):
-        command = getattr(import_module(f"triphase.cli.{COMMANDS[name]}"), name)
-        panel = next(title for title, names in PANELS.items() if name in names)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, rich_help_panel=panel)
-        else:
-            app.command(name, cls=Command, rich_help_panel=panel)(command)
+    for title, names in PANELS.items():
+        for name in names if named is None else set(names) & {named}:
+            _add(app, name, title, listed_only=named is None)
     return app
+
+
+def _add(app: typer.Typer, name: str, panel: str, *, listed_only: bool) -> None:
+    """Add a command; one that is only listed is not imported."""
+    if listed_only:
+        app.command(name, cls=Command, help=_docstring(name), rich_help_panel=panel)(lambda: None)
+        return
+    command = getattr(import_module(f"triphase.cli.{COMMANDS[name]}"), name)
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name, rich_help_panel=panel)
+    else:
+        app.command(name, cls=Command, rich_help_panel=panel)(command)
+
+
+def _docstring(name: str) -> str:
+    """The docstring of a command, or of its module if it is a group, read without importing the module."""
+    module = ast.parse((files("triphase.cli") / f"{COMMANDS[name]}.py").read_text(encoding="utf-8"))
+    functions = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return ast.get_docstring(functions[0] if functions else module) or ""
 
 
 def _version(asked: bool) -> None:

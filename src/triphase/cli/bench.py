@@ -1,4 +1,4 @@
-"""triphase bench: list and run benchmarks."""
+"""Run continual-learning benchmarks and report the results."""
 
 from pathlib import Path
 from typing import Annotated
@@ -30,9 +30,7 @@ from triphase.context import Context
 from triphase.printable import percent
 from triphase.processes import join
 
-bench = typer.Typer(
-    cls=PrintableUsage, help="Run continual-learning benchmarks and report the results.", no_args_is_help=True
-)
+bench = typer.Typer(cls=PrintableUsage, help=__doc__, no_args_is_help=True)
 
 
 @bench.command("list", cls=Command)

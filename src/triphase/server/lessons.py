@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from triphase import errors
-from triphase.app.manage import open_store
 from triphase.app.plan import LessonSettings
-from triphase.app.store.versions import Store
+from triphase.app.store.versions import Store, open_store
 from triphase.errors import Busy, CannotWrite, InvalidValue, TriphaseError
 from triphase.server.drafts import Drafts
 from triphase.server.lesson_records import LessonRecords, Record

@@ -14,13 +14,13 @@ import torch
 from triphase.app.confirmed_labels import ConfirmedLabels
 from triphase.app.grouping import group_similar
 from triphase.app.held_out_report import (
-    Proportion,
     confusion_matrix,
     confusions,
     expected_calibration_error,
     reliability,
 )
 from triphase.app.photo_keys import photo_id, photo_key
+from triphase.app.proportion import Proportion
 from triphase.app.review import Review
 from triphase.app.store.versions import Store
 from triphase.errors import TriphaseError

@@ -242,3 +242,10 @@ class Store:
                 f"Version {version.number} of {self.path} is damaged ({error}); restore it from a copy, or go back "
                 "to the version before with `triphase undo`."
             ) from error
+
+
+def open_store(path: Path) -> Store:
+    """The store of an existing model; nothing is created for a mistyped path."""
+    store = Store(path)
+    store.version()
+    return store

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
-from triphase.app import manage
+from triphase.app.store.versions import open_store
 from triphase.server.archive import snapshot, zipped
 from triphase.server.routes.common import MODEL, OneModel, problems
 
@@ -22,7 +22,7 @@ router = APIRouter(tags=["models"], responses=problems(422))
 )
 async def export(model: OneModel) -> StreamingResponse:
     """The model directory as a zip."""
-    files = await asyncio.to_thread(snapshot, manage.open_store(model.path))
+    files = await asyncio.to_thread(snapshot, open_store(model.path))
     disposition = f"attachment; filename*=UTF-8''{quote(model.name, safe='')}.zip"
     return StreamingResponse(
         zipped(files, model.name), media_type="application/zip", headers={"Content-Disposition": disposition}

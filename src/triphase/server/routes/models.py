@@ -12,6 +12,7 @@ from fastapi import APIRouter, File, UploadFile
 
 from triphase.app import manage
 from triphase.app.store.schema import Version
+from triphase.app.store.versions import open_store
 from triphase.errors import TriphaseError
 from triphase.server.routes.common import MODEL, AnyModel, OneModel, change, changed, problems, read_uploads
 from triphase.server.schemas import (
@@ -68,7 +69,7 @@ async def list_versions(model: OneModel) -> Versions:
 @router.post(MODEL + "/undo", responses=CHANGES)
 async def undo(model: OneModel) -> Changed:
     """Go back to the version before the one in use."""
-    return changed(await change(model, lambda: manage.open_store(model.path).undo()))
+    return changed(await change(model, lambda: open_store(model.path).undo()))
 
 
 @router.post(MODEL + "/rename", responses=CHANGES)
