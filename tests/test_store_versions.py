@@ -53,6 +53,13 @@ def test_what_was_published_comes_back_with_what_was_said_about_it(tmp_path: Pat
     assert_tidy(store)
 
 
+def test_a_first_lesson_that_was_interrupted_is_mentioned(tmp_path: Path) -> None:
+    store = Store(tmp_path / "m")
+    store.work.mkdir(parents=True)
+    with pytest.raises(BadData, match="first lesson is running or was interrupted, and the same `triphase teach`"):
+        store.version()
+
+
 def test_a_version_is_described_without_reading_its_parts(tmp_path: Path) -> None:
     store = fill(tmp_path, 2)
     for part in (store.path / "parts").iterdir():

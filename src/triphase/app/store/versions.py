@@ -71,6 +71,11 @@ class Store:
                 where = printable(self.path)
                 if self.path.is_file():
                     raise BadData(f"{where} is a file, and a model is a folder: give the folder.")
+                if self.work.is_dir():
+                    raise BadData(
+                        f"{where} holds no model yet: its first lesson is running or was interrupted, and the same "
+                        "`triphase teach` continues it."
+                    )
                 raise BadData(f"{where} holds no model; teach one with: triphase teach {where} PHOTOS")
             return version
         if number not in (kept := self.version_numbers()):
