@@ -50,7 +50,6 @@ from triphase.data.streams import Experience
         ),
         (["teach", "one", "two"], "is not a model, it holds"),
         (["predict", "base", "nofile.png"], "There is no file nofile.png"),
-        (["predict", "base", "one"], "one is a folder"),
         (["predict", "base", "broken.png"], "broken.png cannot be read as an image"),
         (["predict", "new", "one/red/1.png"], "new holds no model; teach one with: triphase teach new PHOTOS"),
         (["predict", "one/red/1.png", "one/red/1.png"], "1.png is a file, and a model is a folder"),
