@@ -7,8 +7,8 @@ import threading
 
 from triphase.interrupt import exit_at_ctrl_c
 
-# PyTorch's threads spin for milliseconds while they wait for each other: beside programs that hold a core, a
-# lesson takes up to three times as long. With these settings, which are read when torch is imported, they soon sleep.
+# PyTorch's threads spin for milliseconds while they wait for each other: beside programs that hold a core, a lesson
+# takes up to three times as long. With these settings, which torch reads when it is imported, they soon sleep.
 WAIT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
 
