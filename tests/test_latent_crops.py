@@ -1,10 +1,19 @@
 """Crops of feature maps are windows of them; random ones are the same when drawn again."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
-from triphase.data.latent_crops import MIN_HEIGHT, MIN_WIDTH, crop_latents, middle_crops, random_crops
+from triphase.data.latent_crops import (
+    MIN_HEIGHT,
+    MIN_WIDTH,
+    crop_latents,
+    crop_maps,
+    middle_crops,
+    random_crops,
+)
 from triphase.models import DepthFeatures
 from triphase.models.summaries import SplitLatent
 
@@ -19,14 +28,15 @@ def ramp(n: int, side: int = 14) -> torch.Tensor:
     return torch.stack([rows.view(-1, 1).expand(side, side), rows.expand(side, side)]).repeat(n, 1, 1, 1)
 
 
-@pytest.mark.parametrize("side", [7, 14])
-def test_a_random_crop_is_a_window_of_the_map_as_large_as_promised(side: int) -> None:
-    crops = random_crops(ramp(300, side), draw())
+@pytest.mark.parametrize(("side", "scaled"), [(7, 7), (14, 10), (28, 20)])
+def test_a_random_crop_is_a_window_of_the_map_scaled_to_one_size(side: int, scaled: int) -> None:
+    crops = random_crops(ramp(300 * side, side), draw())
     rows, columns = crops[:, 0, :, 0], crops[:, 1, 0]
-    torch.testing.assert_close(crops[:, 0], rows.unsqueeze(2).expand(-1, -1, side))
-    torch.testing.assert_close(crops[:, 1], columns.unsqueeze(1).expand(-1, side, -1))
+    torch.testing.assert_close(crops[:, 0], rows.unsqueeze(2).expand(-1, -1, scaled))
+    torch.testing.assert_close(crops[:, 1], columns.unsqueeze(1).expand(-1, scaled, -1))
     for places, least in ((rows, MIN_HEIGHT), (columns, MIN_WIDTH)):
-        size = (places[:, side // 2 + 1] - places[:, side // 2]) * side  # of the window, away from its border
+        middle = scaled // 2
+        size = (places[:, middle + 1] - places[:, middle]) * scaled  # of the window, away from its border
         torch.testing.assert_close(size, size.round(), atol=1e-3, rtol=0)
         assert set(size.round().int().tolist()) == set(range(round(least * side), side + 1))
         assert float(places.min()) >= 0 and float(places.max()) <= side - 1
@@ -64,3 +74,16 @@ def test_latents_are_cropped_where_they_are_maps() -> None:
         cropped = crop_latents(csf, z, middle_crops)
         torch.testing.assert_close(split(cropped), middle_crops(maps))
         assert torch.equal(split.summaries(cropped)[0], z[:, -5:])
+
+
+def test_csf_learns_from_crops_of_the_maps_alone() -> None:
+    flat, maps = torch.randn(4, 9), torch.randn(4, 2, 14, 14)
+    crop = partial(random_crops, random=draw())
+    assert crop_maps(nn.Sequential(nn.ReLU()), flat, crop) is flat
+    expected = random_crops(maps, draw())
+    torch.testing.assert_close(crop_maps(nn.Sequential(nn.ReLU()), maps, crop), expected)
+    split = SplitLatent(2, 14, [5])
+    z = torch.cat([maps.permute(0, 2, 3, 1).flatten(1), torch.randn(4, 5)], 1)
+    cropped = crop_maps(nn.Sequential(split), z, partial(random_crops, random=draw()))
+    torch.testing.assert_close(cropped, expected)
+    assert split(cropped) is cropped, "a feature map passes on as it is"

@@ -18,7 +18,7 @@ from torch import Tensor
 from triphase.context import Context
 from triphase.data.feature_cache import csf_features, unpack
 from triphase.data.images import concatenate
-from triphase.data.latent_crops import crop_latents, random_crops
+from triphase.data.latent_crops import crop_maps, random_crops
 from triphase.data.memory import Memory, ReadColumns
 from triphase.data.prefetch import prefetch
 from triphase.data.recipe import Recipe
@@ -245,10 +245,10 @@ class Batches:
         return Samples(rows, slots, y, n, n_rows, position, x=x)
 
     def _cropped(self, z: Tensor, samples: Samples) -> Tensor:
-        """Latents with random crops of their feature maps: a pure function of the position, too."""
+        """Random crops of the latents' feature maps: a pure function of the position, too."""
         random = generator(self.seed, "latent crops", self.experience.index, *samples.position)
         shard = self.context.processes.shard()
-        return crop_latents(self.model.csf, z, lambda maps: random_crops(maps, random, samples.n_all, shard))
+        return crop_maps(self.model.csf, z, lambda maps: random_crops(maps, random, samples.n_all, shard))
 
     def _lookup(self, samples: Samples, depth: Depth) -> Tensor:
         """z, or features, from the latents that are kept."""

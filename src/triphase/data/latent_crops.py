@@ -13,25 +13,33 @@ from triphase.models.summaries import SplitLatent
 
 MIN_HEIGHT, MIN_WIDTH = 0.64, 0.57  # of the map, of random crops
 MAX_DIFFERENCE = 2  # between height and width, in pixels of the map
+TRAINED_SIDE, LEAST_SIDE = 5 / 7, 10  # of the map, and in pixels: to which random crops are scaled
 MARGIN = 1 / 7  # of the map, that the crop of its middle leaves out on each side
 
 
 def crop_latents(csf: nn.Module, z: Tensor, crop: Callable[[Tensor], Tensor]) -> Tensor:
-    """Latents with crops of their feature maps; z itself where there are no maps."""
-    layers = csf.csf if isinstance(csf, DepthFeatures) else csf
-    first = next(layers.children(), None)
+    """Latents with crops of their feature maps, as large as these; z itself where there are no maps."""
+    first = _first_layer(csf)
     if isinstance(first, SplitLatent):
         return first.with_map(z, crop)
     return crop(z) if z.dim() == 4 else z
 
 
+def crop_maps(csf: nn.Module, z: Tensor, crop: Callable[[Tensor], Tensor]) -> Tensor:
+    """Crops of the feature maps alone, of any size: what csf learns from; z itself where there are no maps."""
+    first = _first_layer(csf)
+    maps = first(z) if isinstance(first, SplitLatent) else z
+    return crop(maps) if maps.dim() == 4 else z
+
+
 def random_crops(maps: Tensor, random: Generator, n: int | None = None, shard: slice = slice(None)) -> Tensor:
-    """(n, channels, height, width): of each map a random window of whole pixels, scaled to the size of the map.
+    """(n, channels, height, width): of each map a random window of whole pixels, scaled to one size.
 
-    Where several processes share a minibatch of n maps, these are those of one shard of it.
+    Large maps become smaller, which takes half the time to train on. Where several processes share a minibatch of
+    n maps, these are those of one shard of it.
 
-    >>> random_crops(torch.arange(9.0).view(1, 1, 3, 3), torch.Generator().manual_seed(0)).shape
-    torch.Size([1, 1, 3, 3])
+    >>> random_crops(torch.zeros(1, 8, 14, 14), torch.Generator().manual_seed(0)).shape
+    torch.Size([1, 8, 10, 10])
     """
     n, (rows, columns) = len(maps) if n is None else n, maps.shape[2:]
     height = _random_integers(round(MIN_HEIGHT * rows), torch.full((n,), rows), random)
@@ -41,9 +49,19 @@ def random_crops(maps: Tensor, random: Generator, n: int | None = None, shard: s
     windows = torch.zeros(n, 2, 3)  # from coordinates in the crop, -1 to 1, to those in the map
     windows[:, 0, 0], windows[:, 0, 2] = width / columns, (2 * left + width) / columns - 1
     windows[:, 1, 1], windows[:, 1, 2] = height / rows, (2 * top + height) / rows - 1
-    places = F.affine_grid(windows[shard].to(maps), list(maps.shape), align_corners=False)
+    size = [len(maps), maps.shape[1], trained_side(rows), trained_side(columns)]
+    places = F.affine_grid(windows[shard].to(maps), size, align_corners=False)
     crops = F.grid_sample(maps, places, padding_mode="border", align_corners=False)
     return crops.contiguous(memory_format=torch.channels_last)
+
+
+def trained_side(side: int) -> int:
+    """To how many pixels the random crops of a map are scaled; small maps keep their size.
+
+    >>> trained_side(14), trained_side(20), trained_side(6)
+    (10, 14, 6)
+    """
+    return max(min(side, LEAST_SIDE), round(TRAINED_SIDE * side))
 
 
 def middle_crops(maps: Tensor) -> Tensor:
@@ -54,6 +72,11 @@ def middle_crops(maps: Tensor) -> Tensor:
     """
     rows, columns = (slice(margin := round(MARGIN * side), side - margin) for side in maps.shape[2:])
     return F.interpolate(maps[:, :, rows, columns], list(maps.shape[2:]), mode="bilinear", align_corners=False)
+
+
+def _first_layer(csf: nn.Module) -> nn.Module | None:
+    layers = csf.csf if isinstance(csf, DepthFeatures) else csf
+    return next(layers.children(), None)
 
 
 def _random_integers(low: int, high: Tensor, random: Generator) -> Tensor:

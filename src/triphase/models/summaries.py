@@ -54,7 +54,9 @@ class SplitLatent(nn.Module):
         return f"channels={self.channels}, side={self.side}, widths={self.widths}"
 
     def forward(self, z: Tensor) -> Tensor:
-        """(n, channels, side, side), as it lies in z."""
+        """(n, channels, side, side), as it lies in z; a feature map of any size passes unchanged."""
+        if z.dim() == 4:
+            return z
         feature_map: Tensor = self._parts(z)[0].unflatten(1, (self.side, self.side, self.channels))
         return feature_map.permute(0, 3, 1, 2)
 
