@@ -79,7 +79,7 @@ def planned_steps(model: Model, lesson: Lesson, recipe: Recipe) -> dict[str, int
     }
 
 
-def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> Model:
+def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> None:
     """Learn a lesson to the end; after a crash, continue where the state was saved."""
     experience = lesson.experience
     if experience.held_out is None and model.memory is not None:
@@ -99,10 +99,9 @@ def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> 
         model.held_out |= set(experience.images.ids[experience.held_out].tolist())
     model.pending = {}
     _calibrate_on(model, experience.images)
-    return model
 
 
-def learn_quick(model: Model, lesson: Lesson, recipe: Recipe) -> Model:
+def learn_quick(model: Model, lesson: Lesson, recipe: Recipe) -> None:
     """Learn a lesson by closed form alone, in seconds; `learn` does the rest."""
     assert isinstance(model.learner, QuickLearner), "the plan refuses --quick for the other learners"
     model.learner.learn_quick(lesson.experience, recipe)
@@ -110,7 +109,6 @@ def learn_quick(model: Model, lesson: Lesson, recipe: Recipe) -> Model:
     moments = model.calibration.moments
     _calibrate_on(model, lesson.experience.images)
     model.calibration = replace(model.calibration, moments=moments)  # `learn` will count these photos
-    return model
 
 
 def _calibrate_on(model: Model, images: Images) -> None:

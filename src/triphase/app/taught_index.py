@@ -76,14 +76,6 @@ class TaughtIndex:
             for rows, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
-    def nearest_to(self, ids: Sequence[int], k: int = 5) -> list[list[Neighbour]]:
-        """The same for photos that are stored, without themselves; none for one of which nothing is stored."""
-        rows = rows_of(self.ids, torch.tensor(list(ids), dtype=torch.long)).tolist()
-        return [
-            self.nearest(self.features[row : row + 1], k, without=(id_,))[0] if row >= 0 else []
-            for id_, row in zip(ids, rows, strict=True)
-        ]
-
     def distances(self, features: Tensor) -> Tensor:
         """(n, n) cosine distances between photos, by their features (n, D): 0 for the same photo."""
         unit = F.normalize(self._standardised(features) if len(self) else features.float())

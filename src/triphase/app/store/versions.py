@@ -40,11 +40,6 @@ class Store:
         self._writer: int | None = None  # the thread that has taken the lock through this object
 
     @property
-    def exists(self) -> bool:
-        """Whether a model was ever published here."""
-        return self.current() is not None
-
-    @property
     def work(self) -> Path:
         """Where a lesson keeps what it needs to be continued."""
         return self.path / "work"
