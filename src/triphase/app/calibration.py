@@ -27,13 +27,13 @@ N_BISECTIONS = 26  # which find log(1/T) to 2e-7; scipy would take longer to imp
 ACCEPT = {1: (0.95,), 2: (0.96, 0.99)}
 
 
-def thresholds_of(ood_scores: Tensor) -> tuple[float, ...]:
+def fit_thresholds(ood_scores: Tensor) -> tuple[float, ...]:
     """The thresholds of the out-of-distribution scores (n, k) of exemplars."""
     columns = ood_scores.unbind(1)
     return tuple(threshold(column, accept) for column, accept in zip(columns, ACCEPT[len(columns)], strict=True))
 
 
-def thresholds_from(moments: tuple[Moments, ...]) -> tuple[float, ...]:
+def thresholds_from_moments(moments: tuple[Moments, ...]) -> tuple[float, ...]:
     """The thresholds from moments, where no scores were kept."""
     accept = ACCEPT[len(moments)]
     return tuple(threshold_from_moments(m, share) for m, share in zip(moments, accept, strict=True))

@@ -70,9 +70,9 @@ def evaluate(
     parts, _ = store.load(parts=("inference", "taught"))
     predictor, taught = Predictor(parts, device, torch.get_num_threads()), parts["taught"]
     names = predictor.names
-    if strangers := [name for name in classes_in(folder) if name not in names]:
+    if untaught := [name for name in classes_in(folder) if name not in names]:
         raise Mismatch(
-            f"The model was never taught {few(strangers)}; it knows {few(names)}. "
+            f"The model was never taught {few(untaught)}; it knows {few(names)}. "
             "Teach these photos, or leave them out."
         )
     photos = scan(folder, predictor.size, budget, skip_bad=skip_bad, on_event=on_event)

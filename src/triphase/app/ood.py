@@ -36,7 +36,7 @@ def threshold(scores_known: Tensor, accept: float = 0.95) -> float:
         return float(scores[k - 1])
     if n < MIN_SCORES:
         return -math.inf
-    reach = _student(accept, n - 1) * float(scores.std()) * math.sqrt(1 + 1 / n)
+    reach = _student_t(accept, n - 1) * float(scores.std()) * math.sqrt(1 + 1 / n)
     return min(float(scores[0]), float(scores.mean()) - reach)
 
 
@@ -110,7 +110,7 @@ def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
     if variance == 0.0:
         return float(mean)
     skewness = float((cubes / n + 3 * off * variances + off**3).mean()) / variance**1.5
-    z = -_student(accept, int(total) - 1)
+    z = -_student_t(accept, int(total) - 1)
     return float(mean) + _skewed(z, skewness) * math.sqrt(variance * (1 + 1 / total))
 
 
@@ -130,11 +130,11 @@ def _skewed(z: float, skewness: float) -> float:
     return 2 / skewness * (max(0.0, 1 + skewness * z / 6 - skewness**2 / 36) ** 3 - 1)
 
 
-def _student(share: float, freedom: int) -> float:
-    """A quantile of Student's t."""
+def _student_t(share: float, degrees: int) -> float:
+    """A quantile of Student's t distribution with these degrees of freedom."""
     from scipy.special import stdtrit  # slow to import, and only a lesson fits anything
 
-    return float(stdtrit(freedom, share))
+    return float(stdtrit(degrees, share))
 
 
 def _check_share(accept: float) -> None:

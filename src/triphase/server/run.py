@@ -22,7 +22,7 @@ from triphase.errors import BadData, InvalidValue
 from triphase.server.api import Application, create_app
 from triphase.server.options import ServeOptions
 from triphase.server.problems import MEDIA_TYPE, problem
-from triphase.server.security import EVERYWHERE, LOOPBACK, SECURITY_HEADERS, Access, allowed_hosts
+from triphase.server.security import ALL_INTERFACES, LOOPBACK, SECURITY_HEADERS, Access, allowed_hosts
 
 PORT = 8765
 KEEP_ALIVE = 60  # seconds that a connection stays open between requests
@@ -179,6 +179,6 @@ def _timed_protocol(seconds: float) -> type[H11Protocol]:
 
 def _shown(host: str) -> str:
     """How a browser on this machine calls the server."""
-    if host in EVERYWHERE:
+    if host in ALL_INTERFACES:
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
