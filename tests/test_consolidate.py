@@ -32,6 +32,8 @@ def test_a_better_model_is_published_and_can_be_undone(path: Path, monkeypatch: 
     assert {event["phase"] for event in events if event["event"] == "step"} == {"consolidate"}
     assert Predictor.open(path).names == ("blue", "green", "red")
     assert Store(path).history()[-1]["event"] == "consolidated"
+    shown = done("status", path).out
+    assert f"on {outcome.after.n} held-out photos" in shown and "known before" not in shown
     done("undo", path)
     assert json.loads(done("status", path, "--json").out)["version"] == 1
 
