@@ -210,7 +210,7 @@ def _only_class(name: str, store: Store) -> InvalidValue:
 def _identify(store: Store, name: str, versions: Sequence[Version]) -> tuple[set[str], set[str]]:
     """The identities of the classes to forget, and all names that they have or had.
 
-    Meant are all classes that are or were called `name`, but not one that the version in use calls otherwise.
+    These are all classes that are or were called `name`, except one that has another name in the version in use.
     """
     current = store.version().identities
     others = {identity.id: known for known, identity in current.items() if known != name}

@@ -20,10 +20,10 @@ MIN_SCORES = 4  # from which a threshold can be fitted
 def threshold(scores_known: Tensor, accept: float = 0.95) -> float:
     """Answer "unknown" below this score: in expectation at least `accept` of known images are above it.
 
-    Conformal: of n + 1 scores that are alike, each is as likely as any other to be the lowest, so the k-th
-    lowest of n exemplars rejects k in n + 1 known images, and k is the largest that is allowed. Where not even the
-    lowest is, a normal distribution through the scores says how far below them the threshold must be; with fewer
-    than MIN_SCORES scores it is -inf, and nothing is unknown.
+    Conformal: if the scores of known images are exchangeable, a threshold at the k-th lowest of n scores rejects k
+    in n + 1 known images. k is the largest number that `accept` allows. If it allows none, the threshold is at most
+    the lowest score, and lies at a quantile of a normal distribution that was fitted to the scores. With fewer than
+    MIN_SCORES scores it is -inf, and nothing is unknown.
 
     >>> threshold(torch.arange(100.0))
     4.0

@@ -43,9 +43,8 @@ class TaughtIndex:
         """`before` is the index of another version of this model: features that it has are not computed again."""
         memory = model.memory
         self.names = tuple(model.names)
-        self.reader = sha256(
-            model.learner.inference().reader_state()
-        )  # features of two indices can be compared if it is the same
+        # the network that computes the features: those of two indices can be compared if it is the same
+        self.reader = sha256(model.learner.inference().reader_state())
         self.ids = self.labels = torch.empty(0, dtype=torch.long)
         self.held_out, self.hashes = torch.empty(0, dtype=torch.bool), torch.empty(0, 2, dtype=torch.long)
         self.features = torch.empty(0, 0, dtype=torch.float16)

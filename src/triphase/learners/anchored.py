@@ -1,4 +1,4 @@
-"""TPC and a closed form together: the recipe for practitioners.
+"""Anchored TPC: TPC and a closed form together, the learner that `teach` uses.
 
 Two members score every image. TPC adapts csf and head to what arrives, and forgets a little. Streaming linear
 discriminant analysis on the network as it was before the first experience keeps what it has counted, and does not

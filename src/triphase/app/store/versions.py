@@ -1,7 +1,7 @@
 """The versions of a model: they never change, one is in use, and one writer works at a time.
 
-A version is written from below (parts, then the version, then CURRENT) and removed from above, each file
-atomically, so what CURRENT names is complete at any moment and readers never wait.
+A version is written bottom-up (parts, then the version, then CURRENT) and removed top-down, each file atomically.
+So what CURRENT names is complete at any moment, and readers never wait.
 """
 
 from __future__ import annotations

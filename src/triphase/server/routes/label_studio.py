@@ -55,7 +55,7 @@ class Prediction(BaseModel):
     result: list[dict[str, Any]]
     score: float
     model_version: str
-    error: str | None = None  # why there is none; Label Studio leaves it aside, a person who looks does not
+    error: str | None = None  # why there is none; Label Studio ignores it, it helps whoever debugs
 
 
 class Predictions(BaseModel):
