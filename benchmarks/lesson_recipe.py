@@ -27,7 +27,7 @@ from torch import Tensor
 
 from triphase import Anchored, Images, Recipe
 from triphase.app.hold_out import hold_out
-from triphase.app.learning import learn, recipe_of
+from triphase.app.learning import learn, lesson_recipe
 from triphase.app.model import Model
 from triphase.app.options import ModelOptions
 from triphase.context import Context
@@ -76,7 +76,7 @@ def taught(
         hashes = torch.randint(1 << 62, (len(rows), 2), generator=generator(0, "unlike", number))
         names = [str(c) for c in classes]
         lesson = hold_out(model, train.select(rows, local), names, hashes)
-        recipe = VARIANTS[variant](recipe_of(model, lesson))
+        recipe = VARIANTS[variant](lesson_recipe(model, lesson))
         views = 2 if recipe.augment == "flip" else 1
         latent_views(model.network, lesson.experience.images, views, torch.float32, context)
         since = time.process_time()

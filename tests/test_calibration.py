@@ -105,7 +105,7 @@ def test_an_image_is_accepted_if_each_of_its_scores_is() -> None:
 
 def test_two_thresholds_together_accept_ninety_five_per_cent() -> None:
     random = generator(0, "scores")
-    fitted = calibration.thresholds_of(torch.randn(5000, 2, generator=random))
+    fitted = calibration.fit_thresholds(torch.randn(5000, 2, generator=random))
     accepted = Calibration(1.0, fitted).accepts(torch.randn(20_000, 2, generator=random))
     assert float(accepted.float().mean()) == pytest.approx(0.95, abs=0.01)
 

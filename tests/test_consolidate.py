@@ -12,6 +12,7 @@ from triphase.app import consolidate as module
 from triphase.app.consolidate import Judgement, consolidate, verdict
 from triphase.app.predictor import Predictor
 from triphase.app.store.versions import Store
+from triphase.errors import CannotWrite
 
 
 @pytest.fixture
@@ -31,6 +32,8 @@ def test_a_better_model_is_published_and_can_be_undone(path: Path, monkeypatch: 
     assert {event["phase"] for event in events if event["event"] == "step"} == {"consolidate"}
     assert Predictor.open(path).names == ("blue", "green", "red")
     assert Store(path).history()[-1]["event"] == "consolidated"
+    shown = done("status", path).out
+    assert f"on {outcome.after.n} held-out photos" in shown and "known before" not in shown
     done("undo", path)
     assert json.loads(done("status", path, "--json").out)["version"] == 1
 
@@ -41,6 +44,19 @@ def test_a_model_that_is_no_better_leaves_everything_as_it_was(path: Path, monke
     outcome = consolidate(path)
     assert not outcome.published and outcome.version == 1
     assert content(path) == before
+
+
+def test_a_consolidation_that_was_published_does_not_fail_for_what_it_leaves_behind(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: object, *_: object) -> None:
+        raise CannotWrite("Cannot write there.")
+
+    always(True, monkeypatch)
+    monkeypatch.setattr(Store, "prune", full)
+    outcome = consolidate(path)
+    assert outcome.published and outcome.version == 2
+    assert "cannot be removed: Cannot write there." in outcome.notes[-1]
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,8 @@ def test_confusion_with_new_classes_is_not_forgetting() -> None:
     y = torch.tensor([0, 0, 1, 1, 2])
     assert evaluation.correct_among(logits[:4], y[:4], {0, 1}).tolist() == [True, True, True, False]
     assert evaluation.confused_with_new(logits, y, {0, 1}) == (
-        evaluation.Confusion(label=0, taken_for=2, count=2, n=2),
-        evaluation.Confusion(label=1, taken_for=2, count=1, n=2),
+        evaluation.ConfusionWithNew(label=0, taken_for=2, count=2, n=2),
+        evaluation.ConfusionWithNew(label=1, taken_for=2, count=1, n=2),
     )
     with pytest.raises(InvalidValue, match="Class 2 is not among"):
         evaluation.correct_among(logits, y, {0, 1})

@@ -17,6 +17,7 @@ from lessons import World
 from serving import TOKEN, Served, serving
 from triphase.errors import BadData, InvalidValue
 from triphase.server.label_studio import Labelling, LabelStudio
+from triphase.server.limits import Limits
 from triphase.server.options import ServeOptions
 
 CONFIG = """<View><Image name="photo" value="$image"/><Choices name="colour" toName="photo">
@@ -175,6 +176,15 @@ def test_annotations_become_a_lesson(served: Served, studio: Studio, world: Worl
     number = ask(served, "/webhook", {"action": "START_TRAINING", "project": {"id": 1}}, 201)["lesson"]
     assert served.finished(number)["outcome"]["learned"] == 5
     assert "yellow" in [c["name"] for c in served.get("/classes")["classes"]]
+
+
+def test_an_annotation_beyond_the_quota_is_refused_as_an_upload_is(world: World, studio: Studio) -> None:
+    choice = {"from_name": "colour", "to_name": "photo", "type": "choices", "value": {"choices": ["red"]}}
+    body = {"action": "ANNOTATION_CREATED", "project": {"label_config": CONFIG}, "annotation": {"result": [choice]}}
+    body |= {"task": {"data": {"image": "/data/red.png"}}}
+    with serving(ServeOptions(world.base, label_studio=studio.url, limits=Limits(draft_bytes=1))) as served:
+        setup(served)
+        assert "used up" in ask(served, "/webhook", body, 507)["detail"]
 
 
 def test_several_models_have_a_backend_each(world: World, studio: Studio) -> None:

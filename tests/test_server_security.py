@@ -178,13 +178,14 @@ def test_every_answer_has_the_security_headers(served: Served) -> None:
 # --- starting -------------------------------------------------------------------------------------------------
 
 
-def test_another_address_needs_a_token(tmp_path: Path) -> None:
+def test_an_empty_or_short_token_is_refused(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("\n")
-    answer = triphase(
-        "serve", tmp_path / "m", "--host", "0.0.0.0", "--port", "0", "--token-file", token, "--no-open"
-    )
-    assert answer.status == 1 and "needs a token" in answer.err
+    for host in ("127.0.0.1", "0.0.0.0"):
+        answer = triphase(
+            "serve", tmp_path / "m", "--host", host, "--port", "0", "--token-file", token, "--no-open"
+        )
+        assert answer.status == 1 and "needs a token" in answer.err
     token.write_text("short\n")
     answer = triphase("serve", tmp_path / "m", "--token-file", token, "--no-open")
     assert answer.status == 1 and "at least 16" in answer.err

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from numbered_images import dataset, everything, images, pixels
-from triphase.data.images import Images
+from triphase.data.images import Images, concatenate
 from triphase.data.streams import (
     Experience,
     Stream,
@@ -244,6 +244,15 @@ def test_repetition_divides_the_images_of_a_class_evenly() -> None:
         assert max(shares) - min(shares) <= 1 and sum(shares) == 40
     visits = [sum(c in e.classes for e in s.experiences) for c in range(10)]
     assert min(visits) >= 2 and max(visits) <= -(-(4 + 2 * 20) // 10)
+
+
+def test_images_without_a_label_are_no_class_that_repeats() -> None:
+    train = dataset()
+    without = Images.from_array(train.read(torch.arange(3)), torch.full((3,), -1), torch.arange(9000, 9003))
+    protocol = {"n_experiences": 9, "first": 4, "per_experience": 2, "seed": 0}
+    s = with_repetition(concatenate([train, without]), dataset(), NAMES, **protocol)  # type: ignore[arg-type]
+    expected = with_repetition(train, dataset(), NAMES, **protocol)  # type: ignore[arg-type]
+    assert s.fingerprint == expected.fingerprint
 
 
 def test_repetition_is_drawn_from_its_seed() -> None:

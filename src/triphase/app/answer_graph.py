@@ -24,7 +24,7 @@ ANSWER = "answer/"  # prefix of the nodes that turn features into answers
 IR_VERSION = 8  # the oldest that this set of operators needs, so that older runtimes read it
 
 
-class Answering(nn.Module):
+class AnswerLayers(nn.Module):
     """Turns the features of all members, (n, D_1 + D_2 + ...), into probabilities, class and unknown flag."""
 
     def __init__(self, ensemble: Ensemble, calibration: Calibration, widths: list[int]) -> None:
@@ -81,8 +81,8 @@ def answer_graph(parts: Mapping[str, Any], start: Literal["pixels", "latents"] =
     z = llf(x)
     members = [member for member in ensemble.members if isinstance(member, Member)]
     features = [member.csf(z) for member in members]
-    answering = Answering(ensemble, Calibration.stored(about), [f.shape[1] for f in features])
-    whole = _Parts()
+    layers = AnswerLayers(ensemble, Calibration.stored(about), [f.shape[1] for f in features])
+    whole = _GraphBuilder()
     if start == "pixels":
         whole.node("Cast", [INPUT], "float_pixels", to=TensorProto.FLOAT)
         whole.node("Transpose", ["float_pixels"], "planes", perm=[0, 3, 1, 2])
@@ -94,7 +94,7 @@ def answer_graph(parts: Mapping[str, Any], start: Literal["pixels", "latents"] =
     for number, member in enumerate(members):
         whole.block(_graph_of(member.csf, z), f"csf_{number}/", "llf/y")
     whole.node("Concat", [f"csf_{number}/y" for number in range(len(members))], "features", axis=1)
-    last = onnx.load_from_string(export_graph(answering, torch.cat(features, 1), OUTPUTS))
+    last = onnx.load_from_string(export_graph(layers, torch.cat(features, 1), OUTPUTS))
     whole.block(last, ANSWER, "features")
     for name in OUTPUTS:
         whole.node("Identity", [f"{ANSWER}{name}"], name)
@@ -108,7 +108,7 @@ def _joined(parts: Mapping[str, Any]) -> dict[str, Any]:
     return {**state, "members": members}
 
 
-class _Parts:
+class _GraphBuilder:
     """The nodes and initializers of a graph that is put together from others."""
 
     def __init__(self) -> None:

@@ -17,9 +17,7 @@ from triphase.maths.sampling import evenly_spaced
 
 PRIOR = 5.0  # exemplars that the prior of the temperature is worth
 MAX_WEIGHED = 500  # exemplars to which the weight of the closed form is fitted, evenly spaced
-WEIGHT_FACTORS = tuple(
-    2.0 ** (step / 2) for step in range(-4, 5)
-)  # multiples of the constant weight that are compared
+WEIGHT_FACTORS = tuple(2.0 ** (step / 2) for step in range(-4, 5))  # multiples of the constant weight to compare
 WEIGHT_SPREAD = math.log(2) / 3  # standard deviation of the prior of the logarithm of the weight
 MAX_FACTOR = 1e3  # the temperature stays within this factor of the spread of the logits, either way
 N_BISECTIONS = 26  # which find log(1/T) to 2e-7; scipy would take longer to import
@@ -27,13 +25,13 @@ N_BISECTIONS = 26  # which find log(1/T) to 2e-7; scipy would take longer to imp
 ACCEPT = {1: (0.95,), 2: (0.96, 0.99)}
 
 
-def thresholds_of(ood_scores: Tensor) -> tuple[float, ...]:
+def fit_thresholds(ood_scores: Tensor) -> tuple[float, ...]:
     """The thresholds of the out-of-distribution scores (n, k) of exemplars."""
     columns = ood_scores.unbind(1)
     return tuple(threshold(column, accept) for column, accept in zip(columns, ACCEPT[len(columns)], strict=True))
 
 
-def thresholds_from(moments: tuple[Moments, ...]) -> tuple[float, ...]:
+def thresholds_from_moments(moments: tuple[Moments, ...]) -> tuple[float, ...]:
     """The thresholds from moments, where no scores were kept."""
     accept = ACCEPT[len(moments)]
     return tuple(threshold_from_moments(m, share) for m, share in zip(moments, accept, strict=True))

@@ -20,7 +20,7 @@ from triphase.app import removal
 from triphase.app.class_names import UNKNOWN, class_name
 from triphase.app.hold_out import hold_out
 from triphase.app.inference_parts import inference_parts
-from triphase.app.learning import learn, recipe_of
+from triphase.app.learning import learn, lesson_recipe
 from triphase.app.model import Model
 from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.app.options import ModelOptions
@@ -207,7 +207,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         hashes = torch.cat([dhash(resize(chosen.read(part), HASH_SIZE)) for part in parts])
         with model.context.reuse_latents():
             lesson = hold_out(model, chosen, names, hashes)
-            learn(model, lesson, recipe_of(model, lesson))
+            learn(model, lesson, lesson_recipe(model, lesson))
 
     def _new_rows(self, model: Model, images: Images, labels: list[str]) -> Tensor:
         """The rows of new images; images that return with another label are unlearned first."""

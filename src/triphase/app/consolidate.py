@@ -20,7 +20,7 @@ from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.manage import changing
 from triphase.app.model import Model
 from triphase.app.plan import KEEP, LessonPrecision
-from triphase.app.publishing import version_state
+from triphase.app.publishing import clean_up, version_state
 from triphase.app.store.versions import open_store
 from triphase.data.feature_cache import unpack
 from triphase.data.recipe import Recipe
@@ -119,8 +119,7 @@ def consolidate(
             event = {"event": "consolidated", "before": before.accuracy, "after": after.accuracy}
             info = version.info | model.describe() | {"accuracy": after.accuracy}
             version = store.publish(version_state(model), info, event)
-            store.prune(keep)
-        store.discard_work()
+        notes += clean_up(store, keep if published else None)
     seconds = time.perf_counter() - started
     return Consolidation(published, version.number, before, after, recipe.epochs, samples, seconds, notes)
 

@@ -15,7 +15,6 @@ from triphase.app.predictor import Predictor
 from triphase.app.store.versions import open_store
 from triphase.app.teach import teach
 from triphase.context import Context
-from triphase.events import OnEvent
 
 SIZE, SCALE = 96, 4  # pixels of a drawing, and how much finer it is drawn
 PER_CLASS = 15
@@ -31,25 +30,23 @@ class DemoStep:
     result: str
 
 
-def run_demo(
-    folder: Path, seed: int = 0, on_event: OnEvent = lambda event: None, device: torch.device | None = None
-) -> Iterator[DemoStep]:
+def run_demo(folder: Path, seed: int = 0, device: torch.device | None = None) -> Iterator[DemoStep]:
     """Teach drawings in a new folder, one command at a time; the model and the drawings stay there."""
     model, random = folder / "model", np.random.default_rng(seed)
     for shape in TAUGHT_FIRST:
         _draw_class(folder / "shapes" / shape, shape, random)
-    yield _teach(folder, "shapes", f"three shapes, {PER_CLASS} drawings of each", on_event, device)
+    yield _teach(folder, "shapes", f"three shapes, {PER_CLASS} drawings of each", device)
     known, strange = folder / "new-star.png", folder / "new-cross.png"
     draw("star", random).save(known)
     draw("cross", random).save(strange)
     yield _predict(model, known, "a new star")
     yield _predict(model, strange, "a cross, which it never saw")
     _draw_class(folder / "shapes" / "cross", "cross", random)
-    yield _teach(folder, "shapes", "the same folder with crosses in it", on_event, device)
+    yield _teach(folder, "shapes", "the same folder with crosses in it", device)
     yield _predict(model, strange, "the cross again")
     for shape, wrong in zip((*TAUGHT_FIRST, "cross"), ("cross", *TAUGHT_FIRST), strict=True):
         _draw_class(folder / "mixed-up" / wrong, shape, random)
-    yield _teach(folder, "mixed-up", "drawings in the wrong folders", on_event, device)
+    yield _teach(folder, "mixed-up", "drawings in the wrong folders", device)
     version = open_store(model).undo()
     yield DemoStep(f"triphase undo {model}", f"version {version.number} is back: it knows no cross")
 
@@ -79,9 +76,9 @@ def _draw_class(folder: Path, shape: str, random: np.random.Generator) -> None:
         draw(shape, random).save(folder / f"{shape}-{number:02d}.png")
 
 
-def _teach(folder: Path, photos: str, what: str, on_event: OnEvent, device: torch.device | None) -> DemoStep:
+def _teach(folder: Path, photos: str, what: str, device: torch.device | None) -> DemoStep:
     context = Context(engine="auto", device=device)
-    outcome = teach(folder / "model", folder / photos, on_event=on_event, context=context)
+    outcome = teach(folder / "model", folder / photos, context=context)
     result = outcome.refusal or f"learned {what} in {outcome.seconds:.0f} s"
     return DemoStep(f"triphase teach {folder / 'model'} {folder / photos}", result)
 

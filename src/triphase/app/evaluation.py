@@ -65,7 +65,7 @@ class ClassResult:
 
 
 @dataclass(frozen=True)
-class Confusion:
+class ConfusionWithNew:
     """Exemplars of a known class that are now classified as one class of the lesson."""
 
     label: int
@@ -242,11 +242,11 @@ def above_chance(correct: Tensor, n_classes: int) -> bool:
     return n_classes > 1 and n > 0 and _binomial_cdf(n - int(correct.sum()), n, 1 - 1 / n_classes) <= 1e-4
 
 
-def confused_with_new(logits: Tensor, y: Tensor, known: Collection[int]) -> tuple[Confusion, ...]:
+def confused_with_new(logits: Tensor, y: Tensor, known: Collection[int]) -> tuple[ConfusionWithNew, ...]:
     """Which known classes are confused with new ones, the most frequent first; for information only.
 
     >>> confused_with_new(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([0, 0]), {0})
-    (Confusion(label=0, taken_for=1, count=1, n=2),)
+    (ConfusionWithNew(label=0, taken_for=1, count=1, n=2),)
     """
     if not len(y):
         return ()
@@ -255,7 +255,7 @@ def confused_with_new(logits: Tensor, y: Tensor, known: Collection[int]) -> tupl
     confused = torch.isin(y, labels) & ~torch.isin(guess, labels)
     pairs, counts = torch.stack([y[confused], guess[confused]], 1).unique(dim=0, return_counts=True)
     found = [
-        Confusion(label, taken_for, count, int((y == label).sum()))
+        ConfusionWithNew(label, taken_for, count, int((y == label).sum()))
         for (label, taken_for), count in zip(pairs.tolist(), counts.tolist(), strict=True)
     ]
     return tuple(sorted(found, key=lambda c: (-c.count, c.label, c.taken_for)))

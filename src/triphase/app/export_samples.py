@@ -93,7 +93,7 @@ def _class_folder(file: Path, root: Path) -> str:
 
 
 def _generated(size: int) -> Tensor:
-    """uint8 (N_GENERATED, 3, size, size): coloured shapes from coarse to fine, as different as can be."""
+    """uint8 (N_GENERATED, 3, size, size): random colour patterns, from coarse to fine."""
     draw = generator(0, "exported images")
     images = []
     for number in range(N_GENERATED):

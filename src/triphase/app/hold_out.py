@@ -43,8 +43,8 @@ def hold_out(
     photo that is held out already. `times` says when photos were taken, NaN if unknown. Without replay
     nothing is held out.
     """
-    brought = [names[label] for label in images.labels.unique().tolist()]
-    after = model.names + [name for name in names if name in brought and name not in model.names]
+    present = [names[label] for label in images.labels.unique().tolist()]
+    after = model.names + [name for name in names if name in present and name not in model.names]
     number = {name: label for label, name in enumerate(after)}
     labels = torch.tensor([number.get(name, -1) for name in names], dtype=torch.long)[images.labels]
     renamed, index = images.select(torch.arange(len(images)), labels), model.lessons + 1

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from triphase.app import occasions, ood
-from triphase.app.calibration import fit_temperature, fit_weight, thresholds_from, thresholds_of
+from triphase.app.calibration import fit_temperature, fit_thresholds, fit_weight, thresholds_from_moments
 from triphase.app.hold_out import Lesson
 from triphase.app.leave_out import leave_out_distances
 from triphase.app.model import Model, labels_by_id
@@ -51,7 +51,7 @@ def recipe_for(n: int, n_memory: int) -> Recipe:
     )
 
 
-def recipe_of(model: Model, lesson: Lesson) -> Recipe:
+def lesson_recipe(model: Model, lesson: Lesson) -> Recipe:
     """The recipe of a lesson; exemplars are never replayed and do not count, and the memory must have room."""
     if model.memory is not None:
         model.memory.check_room(len(lesson.names))
@@ -79,7 +79,7 @@ def planned_steps(model: Model, lesson: Lesson, recipe: Recipe) -> dict[str, int
     }
 
 
-def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> Model:
+def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> None:
     """Learn a lesson to the end; after a crash, continue where the state was saved."""
     experience = lesson.experience
     if experience.held_out is None and model.memory is not None:
@@ -99,10 +99,9 @@ def learn(model: Model, lesson: Lesson, recipe: Recipe, tick: Tick = ignore) -> 
         model.held_out |= set(experience.images.ids[experience.held_out].tolist())
     model.pending = {}
     _calibrate_on(model, experience.images)
-    return model
 
 
-def learn_quick(model: Model, lesson: Lesson, recipe: Recipe) -> Model:
+def learn_quick(model: Model, lesson: Lesson, recipe: Recipe) -> None:
     """Learn a lesson by closed form alone, in seconds; `learn` does the rest."""
     assert isinstance(model.learner, QuickLearner), "the plan refuses --quick for the other learners"
     model.learner.learn_quick(lesson.experience, recipe)
@@ -110,7 +109,6 @@ def learn_quick(model: Model, lesson: Lesson, recipe: Recipe) -> Model:
     moments = model.calibration.moments
     _calibrate_on(model, lesson.experience.images)
     model.calibration = replace(model.calibration, moments=moments)  # `learn` will count these photos
-    return model
 
 
 def _calibrate_on(model: Model, images: Images) -> None:
@@ -130,7 +128,7 @@ def calibrate(model: Model) -> None:
     """Fit temperature and thresholds to the exemplars, or thresholds to the moments where none are kept."""
     calibration = model.calibration
     if calibration.moments:
-        calibration = replace(calibration, thresholds=thresholds_from(calibration.moments))
+        calibration = replace(calibration, thresholds=thresholds_from_moments(calibration.moments))
     ids, y, stored = model.exemplars()
     model.exemplar_logits, model.exemplar_correct = (ids, torch.empty(0, 0)), torch.empty(0, dtype=torch.bool)
     z = model.latents_of(stored)
@@ -144,7 +142,7 @@ def calibrate(model: Model) -> None:
             model.learner.weight = weight
         logits = _cross_fitted(model, parts, y, _halves(model, ids, y, z), temperature)
         model.exemplar_logits, model.exemplar_correct = (ids, logits), logits.argmax(1) == y
-        calibration = replace(calibration, temperature=temperature, thresholds=thresholds_of(ood_scores))
+        calibration = replace(calibration, temperature=temperature, thresholds=fit_thresholds(ood_scores))
     model.calibration = calibration
 
 

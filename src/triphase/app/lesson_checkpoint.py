@@ -32,8 +32,8 @@ class LessonCheckpoint:
         self, store: Store, content: bytes, model: Model, *, quick_version: bool = False, epochs: int = 0
     ) -> None:
         """`content` identifies what is learned; `epochs` is for training whose length does not follow from it."""
-        half = b"" if model.network.precision == "float32" else model.network.precision.encode()
-        digest = hashlib.sha256(content + half + str(asdict(model.options)).encode())
+        precision = b"" if model.network.precision == "float32" else model.network.precision.encode()
+        digest = hashlib.sha256(content + precision + str(asdict(model.options)).encode())
         current = store.current()
         parent, threads = current.number if current else 0, torch.get_num_threads()
         self._mark = LessonMark(

@@ -70,9 +70,9 @@ def evaluate(
     parts, _ = store.load(parts=("inference", "taught"))
     predictor, taught = Predictor(parts, device, torch.get_num_threads()), parts["taught"]
     names = predictor.names
-    if strangers := [name for name in classes_in(folder) if name not in names]:
+    if untaught := [name for name in classes_in(folder) if name not in names]:
         raise Mismatch(
-            f"The model was never taught {few(strangers)}; it knows {few(names)}. "
+            f"The model was never taught {few(untaught)}; it knows {few(names)}. "
             "Teach these photos, or leave them out."
         )
     photos = scan(folder, predictor.size, budget, skip_bad=skip_bad, on_event=on_event)
@@ -210,7 +210,7 @@ def _only_class(name: str, store: Store) -> InvalidValue:
 def _identify(store: Store, name: str, versions: Sequence[Version]) -> tuple[set[str], set[str]]:
     """The identities of the classes to forget, and all names that they have or had.
 
-    Meant are all classes that are or were called `name`, but not one that the version in use calls otherwise.
+    These are all classes that are or were called `name`, except one that has another name in the version in use.
     """
     current = store.version().identities
     others = {identity.id: known for known, identity in current.items() if known != name}

@@ -20,10 +20,10 @@ MIN_SCORES = 4  # from which a threshold can be fitted
 def threshold(scores_known: Tensor, accept: float = 0.95) -> float:
     """Answer "unknown" below this score: in expectation at least `accept` of known images are above it.
 
-    Conformal: of n + 1 scores that are alike, each is as likely as any other to be the lowest, so the k-th
-    lowest of n exemplars rejects k in n + 1 known images, and k is the largest that is allowed. Where not even the
-    lowest is, a normal distribution through the scores says how far below them the threshold must be; with fewer
-    than MIN_SCORES scores it is -inf, and nothing is unknown.
+    Conformal: if the scores of known images are exchangeable, a threshold at the k-th lowest of n scores rejects k
+    in n + 1 known images. k is the largest number that `accept` allows. If it allows none, the threshold is at most
+    the lowest score, and lies at a quantile of a normal distribution that was fitted to the scores. With fewer than
+    MIN_SCORES scores it is -inf, and nothing is unknown.
 
     >>> threshold(torch.arange(100.0))
     4.0
@@ -36,7 +36,7 @@ def threshold(scores_known: Tensor, accept: float = 0.95) -> float:
         return float(scores[k - 1])
     if n < MIN_SCORES:
         return -math.inf
-    reach = _student(accept, n - 1) * float(scores.std()) * math.sqrt(1 + 1 / n)
+    reach = _student_t(accept, n - 1) * float(scores.std()) * math.sqrt(1 + 1 / n)
     return min(float(scores[0]), float(scores.mean()) - reach)
 
 
@@ -110,7 +110,7 @@ def threshold_from_moments(known: Moments, accept: float = 0.95) -> float:
     if variance == 0.0:
         return float(mean)
     skewness = float((cubes / n + 3 * off * variances + off**3).mean()) / variance**1.5
-    z = -_student(accept, int(total) - 1)
+    z = -_student_t(accept, int(total) - 1)
     return float(mean) + _skewed(z, skewness) * math.sqrt(variance * (1 + 1 / total))
 
 
@@ -130,11 +130,11 @@ def _skewed(z: float, skewness: float) -> float:
     return 2 / skewness * (max(0.0, 1 + skewness * z / 6 - skewness**2 / 36) ** 3 - 1)
 
 
-def _student(share: float, freedom: int) -> float:
-    """A quantile of Student's t."""
+def _student_t(share: float, degrees: int) -> float:
+    """A quantile of Student's t distribution with these degrees of freedom."""
     from scipy.special import stdtrit  # slow to import, and only a lesson fits anything
 
-    return float(stdtrit(freedom, share))
+    return float(stdtrit(degrees, share))
 
 
 def _check_share(accept: float) -> None:

@@ -22,7 +22,7 @@ from triphase.errors import BadData
 
 MAX_ENLARGED = 3  # times that the typical short side is enlarged, at most
 SMALLEST = 96  # pixels: below, the last feature maps of a photo network have hardly any pixels
-MAX_LOOKED_AT = 64  # pictures
+N_SAMPLED = 64  # pictures, about: fewer than twice as many
 
 
 def size_for(short_sides: Iterable[int], suggested: int) -> int:
@@ -41,7 +41,7 @@ def size_for_folder(folder: Path, suggested: int) -> int:
     """The same for the photos in class folders; files that cannot be read are ignored here."""
     files = [file for one in class_folders(folder) for file in one.images]
     sides = []
-    for file in files[:: max(1, len(files) // MAX_LOOKED_AT)]:
+    for file in files[:: max(1, len(files) // N_SAMPLED)]:
         with suppress(BadData):
             sides.append(short_side(file))
     return size_for(sides, suggested)
@@ -51,7 +51,7 @@ def size_for_pictures(pictures: Any, suggested: int) -> int:
     """The same for pictures as programs have them; anything else is ignored here."""
     sides = []
     with suppress(TypeError):  # it has no length
-        for picture in [pictures[i] for i in range(0, len(pictures), max(1, len(pictures) // MAX_LOOKED_AT))]:
+        for picture in [pictures[i] for i in range(0, len(pictures), max(1, len(pictures) // N_SAMPLED))]:
             with suppress(BadData):
                 if isinstance(picture, (str, Path)):
                     sides.append(short_side(Path(picture)))

@@ -105,15 +105,24 @@ def publish(
         _publish(store, plan.model, evaluation, event, replace=checkpoint.quick_version)
     elif checkpoint.quick_version:
         store.undo()  # removes the quick version of the refused lesson
-    try:
-        if published:
-            store.prune(settings.keep)
-        store.discard_work()
-    except CannotWrite as error:  # the lesson itself is done; the next writer removes the files
-        notes.append(f"The lesson is done, but its temporary files cannot be removed: {error}")
+    notes += clean_up(store, settings.keep if published else None)
     if published and not plan.model.calibration.rejects:
         notes.append(_never_unknown(plan.model))
     return _outcome(store, plan, evaluation, learned, published, notes, started)
+
+
+def clean_up(store: Store, keep: int | None) -> list[str]:
+    """Remove the checkpoint of what is done, and all but `keep` versions if a new one was published.
+
+    Returns a sentence if files cannot be removed: that is no failure, because the next writer removes them.
+    """
+    try:
+        if keep is not None:
+            store.prune(keep)
+        store.discard_work()
+    except CannotWrite as error:
+        return [f"The result is complete, but temporary files cannot be removed: {error}"]
+    return []
 
 
 def _never_unknown(model: Model) -> str:

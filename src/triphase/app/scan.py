@@ -34,9 +34,9 @@ Result = TypeVar("Result")
 class Photos:
     """The photos to learn from a folder, each content once, sorted by class and path.
 
-    An id is a hash of the file's bytes, so a photo that was copied or renamed is recognised without decoding it,
-    for ever: pixels would depend on the decoder's version. One that was edited or compressed again is another
-    photo, and a near-duplicate of the first.
+    An id is a hash of the file's bytes, so a copied or renamed photo is recognised without decoding it. A hash of
+    pixels would depend on the version of the decoder. A photo that was edited or compressed again has another id
+    and is a near-duplicate of the first.
     """
 
     paths: list[Path]

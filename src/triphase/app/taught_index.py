@@ -43,9 +43,8 @@ class TaughtIndex:
         """`before` is the index of another version of this model: features that it has are not computed again."""
         memory = model.memory
         self.names = tuple(model.names)
-        self.reader = sha256(
-            model.learner.inference().reader_state()
-        )  # features of two indices can be compared if it is the same
+        # the network that computes the features: those of two indices can be compared if it is the same
+        self.reader = sha256(model.learner.inference().reader_state())
         self.ids = self.labels = torch.empty(0, dtype=torch.long)
         self.held_out, self.hashes = torch.empty(0, dtype=torch.bool), torch.empty(0, 2, dtype=torch.long)
         self.features = torch.empty(0, 0, dtype=torch.float16)
@@ -74,14 +73,6 @@ class TaughtIndex:
         return [
             [self._neighbour(row, value) for row, value in zip(rows, values, strict=True) if value > -torch.inf]
             for rows, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
-
-    def nearest_to(self, ids: Sequence[int], k: int = 5) -> list[list[Neighbour]]:
-        """The same for photos that are stored, without themselves; none for one of which nothing is stored."""
-        rows = rows_of(self.ids, torch.tensor(list(ids), dtype=torch.long)).tolist()
-        return [
-            self.nearest(self.features[row : row + 1], k, without=(id_,))[0] if row >= 0 else []
-            for id_, row in zip(ids, rows, strict=True)
         ]
 
     def distances(self, features: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 from triphase.app import removal
 from triphase.app.evaluation import Baseline, evaluate
 from triphase.app.hold_out import hold_out
-from triphase.app.learning import learn, learn_quick, planned_steps, recipe_of
+from triphase.app.learning import learn, learn_quick, lesson_recipe, planned_steps
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.options import ModelOptions
 from triphase.app.plan import LessonSettings, Plan, plan_lesson
@@ -56,7 +56,7 @@ def teach(
         if isinstance(model.learner, UsesUnlabelled):
             model.learner.unlabelled = settings.unlabelled
         lesson = with_unlabelled(model, lesson, plan.unlabelled)
-        recipe = recipe_of(model, lesson)
+        recipe = lesson_recipe(model, lesson)
         model.network.accelerate(precision=settings.precision)
         checkpoint = LessonCheckpoint(store, plan.content, model, quick_version=bool(plan.pending))
         resumed = checkpoint.resume(notes, on_event)

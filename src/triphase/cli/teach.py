@@ -13,7 +13,7 @@ from rich.table import Table
 from triphase.app.options import LEARNERS, ModelOptions, parse_memory
 from triphase.app.plan import KEEP, LessonSettings, Plan
 from triphase.app.publishing import Outcome
-from triphase.app.teach import dry_run as plan_lesson
+from triphase.app.teach import dry_run as dry_run_lesson
 from triphase.app.teach import teach as teach_lesson
 from triphase.cli.arguments import JSON, PhotoFolder, SkipBad
 from triphase.cli.consolidate import (
@@ -116,7 +116,7 @@ def teach(
     context = Context(engine="auto", device=where)
     with live(LessonView(quiet=as_json)) as view:
         if dry_run:
-            plan = plan_lesson(model, photos, given, settings, on_event=view.on_event, context=context)
+            plan = dry_run_lesson(model, photos, given, settings, on_event=view.on_event, context=context)
         else:
             try:
                 outcome = teach_lesson(model, photos, given, settings, on_event=view.on_event, context=context)

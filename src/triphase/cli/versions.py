@@ -148,16 +148,18 @@ def _memory(replay: str, memory: dict[str, int]) -> str:
 
 
 def _accuracy(store: Store, version: Version) -> str:
-    """That of the classes known before the last lesson; if they were none or one, that of all."""
-    accuracy = version.info.get("accuracy")
-    if accuracy is None:
-        events = [event["event"] for event in store.history() if event["version"] == version.number]
-        last = next((kind for kind in reversed(events) if kind != "undone"), None)
-        own = describe(store, version.number)[2]
-        if last not in LESSONS or own.share is None:
-            return "not measured in this version"
-        return f"{percent(own.share)} on {count(own.n, 'held-out photo')}"
-    return f"{percent(accuracy)} on held-out photos of the classes known before the last lesson"
+    """Of the classes known before the last lesson; of all if they were fewer than two, or after a consolidation."""
+    accuracy, own = version.info.get("accuracy"), describe(store, version.number)[2]
+    of_known = f"{percent(accuracy)} on held-out photos of the classes known before the last lesson"
+    if accuracy is not None and accuracy != own.share:
+        return of_known
+    events = [event["event"] for event in store.history() if event["version"] == version.number]
+    last = next((kind for kind in reversed(events) if kind != "undone"), None)
+    if accuracy is not None and last in LESSONS:
+        return of_known
+    if own.share is None or (accuracy is None and last not in LESSONS):
+        return "not measured in this version"
+    return f"{percent(own.share)} on {count(own.n, 'held-out photo')}"
 
 
 def _alike_warning(memory: dict[str, int]) -> str:

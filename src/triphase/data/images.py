@@ -23,8 +23,8 @@ Reader = Callable[[Tensor], Tensor]  # row numbers (int64) -> uint8 NCHW
 class Images:
     """Labelled images with stable ids; `read` returns pixels at one common size.
 
-    Ids identify samples for ever (the reservoir's keys come from them): a content hash, or the position in the
-    dataset for published sets.
+    Ids never change, because the keys of the reservoir are derived from them. They are hashes of the content, or
+    positions in a published dataset.
 
     >>> images = Images.from_array(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 1, 2]))
     >>> ones = images.select(torch.tensor([1, 2]))

@@ -17,7 +17,7 @@ class ClassFolder(NamedTuple):
 
 
 def files_below(start: Path) -> ClassFolder:
-    """The images in a folder at any depth and the other files. Links are followed, but none round in circles."""
+    """The images in a folder at any depth and the other files. Links are followed; cycles of links are not."""
     try:
         files = _walk(start)
         images = [path for path in files if is_image(path)]

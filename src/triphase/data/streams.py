@@ -226,7 +226,7 @@ def with_repetition(
     a class are divided among its experiences. From published lists (NICv2), call `stream` with one `Images` each.
     """
     if order is None:
-        classes = train.labels.unique()
+        classes = train.labels[train.labels >= 0].unique()  # without a label, there is no class
         order = classes[torch.randperm(len(classes), generator=generator(seed, "class order"))].tolist()
     schedule = _classes_with_repetition(order, n_experiences, first, per_experience, seed)
     experiences = _divide(train, names, schedule, seed)

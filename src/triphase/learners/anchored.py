@@ -1,4 +1,4 @@
-"""TPC and a closed form together: the recipe for practitioners.
+"""Anchored TPC: TPC and a closed form together, the learner that `teach` uses.
 
 Two members score every image. TPC adapts csf and head to what arrives, and forgets a little. Streaming linear
 discriminant analysis on the network as it was before the first experience keeps what it has counted, and does not
@@ -118,13 +118,13 @@ class Anchored:
             self.depths.csf.load_state_dict(self.model.csf.state_dict())
             self.learn_quick(experience, recipe)
             self.solve_adapted()
-            self._fit_score_stds(experience.training)
+            self._fit_score_stds_if_needed(experience.training)
         else:
             with self.context.reuse_latents():  # both members see the same latents
                 self.tpc.learn(experience, recipe, tick)
                 self.learn_quick(experience, recipe)
                 self.solve_adapted()
-                self._fit_score_stds(experience.training)
+                self._fit_score_stds_if_needed(experience.training)
         self.quick_experience = 0
 
     def consolidate(self, recipe: Recipe, tick: Tick = ignore) -> None:
@@ -266,7 +266,7 @@ class Anchored:
         self.solved_with_held_out = _pair(adapted.get("weight_with_held_out"), adapted.get("bias_with_held_out"))
         self.weight = adapted.get("closed_form_weight") or self.constant_weight
 
-    def _fit_score_stds(self, images: Images) -> None:
+    def _fit_score_stds_if_needed(self, images: Images) -> None:
         """Measure on an experience where the stds are needed; otherwise `rescale` measures on stored samples."""
         if len(images) and (len(self.tpc.known) < FEW_CLASSES or self.memory is None):
             sample = images.select(evenly_spaced(len(images), N_SCALE_SAMPLES))

@@ -1,4 +1,4 @@
-"""Discriminant analysis of a frozen network at every depth: the closed form of the recipe, alone.
+"""Discriminant analysis of a frozen network at every depth: the closed form of Anchored TPC, alone.
 
 The last features of a pre-trained network are made for the classes of the pre-training; what comes before is more
 general. One larger matrix reads them all.
@@ -12,7 +12,7 @@ from triphase.learners.slda import SLDA
 from triphase.learners.training import set_trainable
 from triphase.models import DepthFeatures, SplitClassifier
 
-SHRINKAGE = 0.3  # as the recipe has it; alone .5 is a little better (benchmarks/results/recipe.md)
+SHRINKAGE = 0.3  # as in Anchored TPC; alone, 0.5 is a little better (benchmarks/results/recipe.md)
 
 
 class DepthSLDA(SLDA):

@@ -44,7 +44,7 @@ class AnsweredPhoto:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A predictor, the version that it is of, and the state of CURRENT when it was read."""
+    """A predictor, the number of its version, and the state of CURRENT when it was read."""
 
     predictor: Predictor
     version: int
@@ -52,7 +52,7 @@ class Loaded:
 
 
 class Answering:
-    """The predictor of a model directory."""
+    """Answers from the version in use of a model directory, and reloads it when CURRENT changes."""
 
     def __init__(self, path: Path, pools: Pools, max_pixels: int, device: str = "cpu") -> None:
         self.path, self._pools, self._max_pixels, self._device = path, pools, max_pixels, device

@@ -34,7 +34,7 @@ def snapshot(store: Store) -> Files:
 
 
 def zipped(files: Files, name: str) -> Iterator[bytes]:
-    """The bytes of a zip in which the files lie in one folder; nothing is compressed, since weights hardly are."""
+    """The bytes of a zip in which the files lie in one folder; nothing is compressed: weights hardly shrink."""
     sink = _Sink()
     try:
         with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:

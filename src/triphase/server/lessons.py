@@ -39,7 +39,7 @@ class Lessons:
         device: str = "cpu",
     ) -> None:
         """`on_published` is called after a new version is published, before clients get the event."""
-        self._always = {"model": str(model), "thumbnails": thumbnails, "device": device}  # in every request
+        self._common = {"model": str(model), "thumbnails": thumbnails, "device": device}  # in every request
         self.model, self.drafts, self._on_published = model, drafts, on_published
         self.records = LessonRecords(root)
         self._process: Process | None = None
@@ -206,7 +206,7 @@ class Lessons:
 
     async def _start(self, request: dict[str, Any]) -> Process:
         try:
-            return await self._workers.start(self._always | request)
+            return await self._workers.start(self._common | request)
         except OSError as error:
             sentence = (
                 f"The process of a lesson cannot be started ({error.strerror}); end other programs, and try again."
@@ -220,7 +220,7 @@ class Lessons:
         try:
             async for event in events(process):
                 if event["event"] == "taught_quick":
-                    await self._swap()
+                    await self._use_published()
                 if event["event"] in PROGRESS_EVENTS:
                     log.append(event.pop("event"), event)
                 else:
@@ -240,7 +240,7 @@ class Lessons:
         if last["event"] == "outcome":
             state = "refused" if last["refusal"] else "done"
             change = {"state": state, "outcome": last["outcome"], "error": last["refusal"]}
-            await self._swap()
+            await self._use_published()
         elif last["event"] == "error":
             change = {"state": "failed", "error": last["sentence"]}
         record.lesson = record.lesson.model_copy(update={**change, "ended": _now()})
@@ -250,7 +250,7 @@ class Lessons:
         self.running = self._process = self._task = None
         self.records.log(record.lesson.id).append("state", record.lesson.model_dump())
 
-    async def _swap(self) -> None:
+    async def _use_published(self) -> None:
         """Answer from the new version; if it cannot be read, the previous one continues to answer."""
         with suppress(TriphaseError):
             await self._on_published()

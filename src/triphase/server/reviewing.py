@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 
 
 class Reviewing:
-    """What there is to review in a model directory."""
+    """Reviews the version in use of a model directory, and reloads it when another is in use."""
 
     def __init__(self, path: Path, work: Path, pictures: TaughtPictures, pools: Pools) -> None:
         self.path, self._pictures, self._pools = path, pictures, pools

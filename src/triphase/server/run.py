@@ -22,7 +22,7 @@ from triphase.errors import BadData, InvalidValue
 from triphase.server.api import Application, create_app
 from triphase.server.options import ServeOptions
 from triphase.server.problems import MEDIA_TYPE, problem
-from triphase.server.security import EVERYWHERE, LOOPBACK, SECURITY_HEADERS, Access, allowed_hosts
+from triphase.server.security import ALL_INTERFACES, SECURITY_HEADERS, Access, allowed_hosts
 
 PORT = 8765
 KEEP_ALIVE = 60  # seconds that a connection stays open between requests
@@ -73,7 +73,7 @@ class Ready:
 
 def prepare(options: ServeOptions, address: Address, token: str | None = None) -> Ready:
     """Bind the address, and read what is to be served."""
-    token = read_token(token, address)
+    token = read_token(token)
     listening = listen(address)
     try:
         port, secure = listening.getsockname()[1], address.certfile is not None
@@ -96,12 +96,14 @@ def serve(options: ServeOptions, address: Address, token: str | None, *, open_pa
     ready.run()
 
 
-def read_token(given: str | None, address: Address) -> str:
-    """The given token, or a random one; it may be empty only where no other machine can reach the server."""
+def read_token(given: str | None) -> str:
+    """The given token, or a random one."""
     if given is None:
         return secrets.token_urlsafe(32)
-    if not given.strip() and address.host not in LOOPBACK:
-        raise InvalidValue(f"To listen on {address.host} needs a token, and the file of --token-file is empty.")
+    if not given.strip():
+        raise InvalidValue(
+            "The server needs a token, and the file of --token-file is empty; leave it out to have one made."
+        )
     return given.strip()
 
 
@@ -179,6 +181,6 @@ def _timed_protocol(seconds: float) -> type[H11Protocol]:
 
 def _shown(host: str) -> str:
     """How a browser on this machine calls the server."""
-    if host in EVERYWHERE:
+    if host in ALL_INTERFACES:
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host

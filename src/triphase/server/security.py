@@ -23,7 +23,7 @@ from triphase.server.limits import Limits
 from triphase.server.problems import Refused, respond
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-EVERYWHERE = ("0.0.0.0", "::")
+ALL_INTERFACES = ("0.0.0.0", "::")
 READS = ("GET", "HEAD")
 MIN_TOKEN = 16  # characters
 SECURITY_HEADERS = {
@@ -72,14 +72,14 @@ class Access:
 def allowed_hosts(host: str, names: Collection[str] = ()) -> frozenset[str]:
     """The host names of this server: loopback, the address it listens on, and names that were given."""
     found = {*LOOPBACK, host, *names}
-    if host in EVERYWHERE:
+    if host in ALL_INTERFACES:
         name = socket.gethostname()
         found |= {name, f"{name}.local"}
         try:
             found |= {str(info[4][0]) for info in socket.getaddrinfo(name, None)}
         except OSError:
             pass  # the name of this machine does not resolve; --allow-host can name it
-    return frozenset(name.lower() for name in found - set(EVERYWHERE))
+    return frozenset(name.lower() for name in found - set(ALL_INTERFACES))
 
 
 class Guard:

@@ -88,7 +88,7 @@ class UnsurePhotos:
         fresh = [id_ for id_ in photos if id_ not in self._seen or self._seen[id_].version != version]
         files = [(id_, file) for id_ in fresh if (file := self.inbox.file(id_)) is not None]
         uploads = await asyncio.to_thread(_read, files)
-        _, answered = await self._answering.answer(uploads, features=True)
+        version, answered = await self._answering.answer(uploads, features=True)
         with self._lock:
             for (id_, _), one in zip(files, answered, strict=True):
                 if one.features is not None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 COMMAND = (sys.executable, "-m", "triphase.server.lesson_process")
-LINE = 64 << 20  # bytes of one event, at most
+MAX_LINE = 64 << 20  # bytes of one event, at most
 SPARE_SECONDS = 300.0  # after which an unused spare process ends
 
 
@@ -78,5 +78,5 @@ async def _spawn() -> Process:
     # Threads that wait for each other sleep: by default they spin, on cores that answers need.
     environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
     return await asyncio.create_subprocess_exec(
-        *COMMAND, stdin=PIPE, stdout=PIPE, limit=LINE, start_new_session=True, env=environment
+        *COMMAND, stdin=PIPE, stdout=PIPE, limit=MAX_LINE, start_new_session=True, env=environment
     )

@@ -27,10 +27,10 @@ def rewrite(
 ) -> Version:
     """Change every version that is kept and every event of the past; nothing stays of what was there before.
 
-    A version for which `transform` returns None is removed; not so the one in use. Both functions must return
-    unchanged what they have changed already: after a crash, the same call again finishes the work. So the history
-    is changed first and the version in use last: as long as something is to be changed, a version says so. An
-    interrupted lesson goes, too, and so do `forgotten_names` among the former names of the classes that stay.
+    A version for which `transform` returns None is removed, except for the one in use, which is refused. Both
+    functions must be idempotent: after a crash, the same call finishes the work. The version in use is changed
+    last, so it shows that work is left. An interrupted lesson is discarded, and `forgotten_names` are removed from
+    the former names of the classes that stay.
     """
     store.version()
     with store.lock():

@@ -47,7 +47,7 @@ Count = Annotated[int, Field(ge=0, le=LARGEST)]
 VersionNumber = Annotated[int, Field(ge=1, le=LARGEST)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Time = Annotated[str, AfterValidator(_check_time)]
-Word = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")]  # of a program: a learner, a part
+Word = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")]  # the name of a learner or of a part
 BackboneName = Annotated[
     str, Field(pattern=r"^([a-z0-9_]{1,64}|timm:[A-Za-z0-9_.-]{1,128}(@[A-Za-z0-9_.]{1,64})?)$")
 ]

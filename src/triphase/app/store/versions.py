@@ -1,7 +1,7 @@
 """The versions of a model: they never change, one is in use, and one writer works at a time.
 
-A version is written from below (parts, then the version, then CURRENT) and removed from above, each file
-atomically, so what CURRENT names is complete at any moment and readers never wait.
+A version is written bottom-up (parts, then the version, then CURRENT) and removed top-down, each file atomically.
+So what CURRENT names is complete at any moment, and readers never wait.
 """
 
 from __future__ import annotations
@@ -38,11 +38,6 @@ class Store:
         self.path = Path(path)
         self.directory = Directory(self.path)
         self._writer: int | None = None  # the thread that has taken the lock through this object
-
-    @property
-    def exists(self) -> bool:
-        """Whether a model was ever published here."""
-        return self.current() is not None
 
     @property
     def work(self) -> Path:

@@ -9,7 +9,7 @@ from triphase.bench.report.intervals import DRAWS, Difference, Interval, differe
 from triphase.bench.report.tables import Table, TableCell, signed
 from triphase.bench.report.titles import benchmark_title, group_title
 
-MEASURES = {"amca": "AMCA", "final": "Final"}
+MEASURE_TITLES = {"amca": "AMCA", "final": "Final"}
 NUMBERS = ("runs", "mean", "orders_low", "orders_high", "bootstrap_low", "bootstrap_high")
 CAPTION = (
     "Mean difference on the same class orders and seeds, in points, with two 95 % intervals; bold where one "
@@ -22,7 +22,7 @@ def differences(grouped: GroupedRuns) -> Table:
     """Every learner and ablation minus TPC, then every learner minus Anchored, in points, with 95 % intervals."""
     rows, records = [], []
     for group, reference in (pair for benchmark in grouped.benchmarks for pair in _pairs(grouped, benchmark)):
-        found = {measure: difference(group, reference, measure) for measure in MEASURES}
+        found = {measure: difference(group, reference, measure) for measure in MEASURE_TITLES}
         if found["final"] is None:
             continue
         under = f"minus {reference.title}" if reference.title != group_title("tpc", "") else ""
@@ -34,7 +34,7 @@ def differences(grouped: GroupedRuns) -> Table:
             records.append(titles | {"metric": measure} | _numbers(each))
         rows.append(cells)
     header = ["Benchmark", "Learner (minus TPC)", "Runs"]
-    header += [f"{title}{part}" for title in MEASURES.values() for part in ("", " over orders", " bootstrap")]
+    header += [f"{title}{part}" for title in MEASURE_TITLES.values() for part in ("", " over orders", " bootstrap")]
     return Table("paired", "Paired differences", CAPTION, header, rows, records)
 
 

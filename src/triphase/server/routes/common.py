@@ -72,13 +72,13 @@ def changed(version: Version, images: int | None = None) -> Changed:
     return Changed(version=version.number, classes=version.info["classes"], images=images)
 
 
-def jpeg(picture: bytes) -> Response:
+def jpeg_response(picture: bytes) -> Response:
     """A JPEG that a browser may cache: an id always stands for the same content."""
     return Response(
         picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400, immutable"}
     )
 
 
-def small(content: bytes) -> bytes:
+def thumbnail_of_bytes(content: bytes) -> bytes:
     """A photo as a thumbnail."""
     return thumbnail_of(decode_bytes(content, "The photo", (SIDE,))[0])

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from triphase.errors import BadData, InvalidValue
 from triphase.server.answering import Upload
 from triphase.server.problems import Full
-from triphase.server.routes.common import MODEL, OneModel, check_count, jpeg, problems, small
+from triphase.server.routes.common import MODEL, OneModel, check_count, jpeg_response, problems, thumbnail_of_bytes
 from triphase.server.schemas import (
     DRAFT_NAME,
     PHOTO_ID,
@@ -98,7 +98,9 @@ async def show_thumbnail(
 ) -> Response:
     """A photo of a draft, at most 128 pixels wide and high."""
     content = await asyncio.to_thread(model.drafts.read, draft, photo)
-    return jpeg(await asyncio.get_running_loop().run_in_executor(model.pools.answers, small, content))
+    return jpeg_response(
+        await asyncio.get_running_loop().run_in_executor(model.pools.answers, thumbnail_of_bytes, content)
+    )
 
 
 def _add(model: ServedModel, draft: str, photos: Iterable[tuple[str, Upload]]) -> Uploaded:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from triphase.app.photo_keys import photo_id
 from triphase.server.inbox_schemas import InboxList, LabelPhotos
 from triphase.server.problems import NotFound
-from triphase.server.routes.common import MODEL, OneModel, jpeg, problems, small
+from triphase.server.routes.common import MODEL, OneModel, jpeg_response, problems, thumbnail_of_bytes
 from triphase.server.schemas import PHOTO_ID, PhotoIds
 
 router = APIRouter(tags=["inbox"], responses=problems(422, 507))
@@ -49,7 +49,9 @@ async def clear_inbox(model: OneModel) -> None:
 async def show_inbox_thumbnail(model: OneModel, photo: PhotoKey) -> Response:
     """A photo of the inbox, at most 128 pixels wide and high."""
     content = await asyncio.to_thread(model.unsure.read, photo)
-    return jpeg(await asyncio.get_running_loop().run_in_executor(model.pools.answers, small, content))
+    return jpeg_response(
+        await asyncio.get_running_loop().run_in_executor(model.pools.answers, thumbnail_of_bytes, content)
+    )
 
 
 @router.get(MODEL + "/thumbnails/{photo}", tags=["review"], response_class=Response, responses=JPEG)
@@ -59,4 +61,4 @@ async def show_taught_thumbnail(model: OneModel, photo: PhotoKey) -> Response:
     picture = pictures.get(photo_id(photo))
     if picture is None:
         raise NotFound(f"There is no thumbnail of the photo {photo}. {pictures.note}".strip())
-    return jpeg(picture)
+    return jpeg_response(picture)

@@ -8,10 +8,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from triphase.errors import BadData, InvalidValue, TriphaseError
+from triphase.errors import InvalidValue, TriphaseError
 from triphase.server.answering import AnsweredPhoto, Upload
 from triphase.server.label_studio import DRAFT, Labelling, LabelStudio
 from triphase.server.lesson_schemas import NewLesson
+from triphase.server.problems import Full
 from triphase.server.routes.common import MODEL, models_of, problems
 from triphase.server.served_model import ServedModel
 
@@ -54,7 +55,7 @@ class Prediction(BaseModel):
     result: list[dict[str, Any]]
     score: float
     model_version: str
-    error: str | None = None  # why there is none; Label Studio leaves it aside, a person who looks does not
+    error: str | None = None  # why there is none; Label Studio ignores it, it helps whoever debugs
 
 
 class Predictions(BaseModel):
@@ -148,7 +149,7 @@ async def label_studio_webhook(request: Request, body: Webhook, model: str | Non
     if isinstance(photo, str):
         return Received(status=f"Nothing to learn: {photo}")
     if len(photo.content) > await asyncio.to_thread(served.drafts.room, served.work):
-        raise BadData("The quota for uploads is used up: teach or delete what was annotated before.")
+        raise Full("The quota for uploads is used up: teach or delete what was annotated before.")
     await asyncio.to_thread(served.drafts.add, DRAFT, label, photo.name, photo.content)
     return Received(status="Kept for the next lesson.")
 

@@ -205,7 +205,7 @@ class RayTasks:
         self._sent.add(directory)
 
     def _inputs_of(self, job: Job) -> Mapping[str, Input | None]:
-        key = (find(job.benchmark).dataset, job.options.weights)
+        key = (find(job.benchmark).dataset, find(job.benchmark).weights, job.options.weights)
         if key not in self._inputs:
             scratch = node.scratch_folder()
             self._inputs[key] = data_input(find(job.benchmark), job.options, self._data, scratch)
