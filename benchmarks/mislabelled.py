@@ -53,8 +53,8 @@ def by_neighbours(review: Review) -> list[int]:
     """Ids of all photos, those first whose class has the smallest share of their nearest neighbours' similarity."""
     index = review.index
     shares = {}
-    for id_, label in zip(index.ids.tolist(), index.labels.tolist(), strict=True):
-        found = index.nearest_to([id_], NEIGHBOURS)[0]
+    for row, (id_, label) in enumerate(zip(index.ids.tolist(), index.labels.tolist(), strict=True)):
+        (found,) = index.nearest(index.features[row : row + 1], NEIGHBOURS, without=(id_,))
         own = sum(max(0.0, n.similarity) for n in found if n.name == index.names[label])
         shares[id_] = own / sum(max(1e-9, n.similarity) for n in found)
     return sorted(shares, key=lambda id_: shares[id_])

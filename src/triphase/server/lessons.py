@@ -189,7 +189,6 @@ class Lessons:
                 self.records.save(record)
                 raise
         self.running, self._stopping = number, False
-        self.records.log(number).append("state", record.lesson.model_dump())
         request: dict[str, Any] = {
             "work": record.lesson.kind,
             "settings": record.settings,
@@ -198,9 +197,10 @@ class Lessons:
         request |= {"photos": str(photos), "patience": LOCK_SECONDS if recovered else 0}
         request["parent"] = record.parent if recovered else None
         try:
+            self.records.log(number).append("state", record.lesson.model_dump())
             self._process = await self._start(request)
-        except Refused as error:
-            await self._finish(record, {"event": "error", "sentence": str(error)})
+        except Exception as error:
+            await self._finish(record, {"event": "error", "sentence": f"The lesson could not begin: {error}"})
             raise
         self._task = asyncio.create_task(self._follow(self._process, record, recovered))
 
@@ -214,7 +214,18 @@ class Lessons:
             raise Refused(503, sentence) from error
 
     async def _follow(self, process: Process, record: Record, recovered: bool) -> None:
-        """Record the events of a lesson until it ends."""
+        """Record the events of a lesson until it ends; an error that nobody expected ends it, too."""
+        try:
+            last = await self._last_event(process, record)
+            if recovered and last["event"] == "outcome":
+                self._correct(record, last["outcome"])
+        except Exception as error:  # such as a history that is damaged
+            sentence = f"The lesson could not be followed ({error}); resume it to go on where it was."
+            last = {"event": "error", "sentence": sentence}
+        await self._finish(record, last)
+
+    async def _last_event(self, process: Process, record: Record) -> dict[str, Any]:
+        """Record progress until the process ends, and return what it reported at last."""
         log = self.records.log(record.lesson.id)
         last: dict[str, Any] = {"event": "stopped"}
         try:
@@ -225,29 +236,34 @@ class Lessons:
                     log.append(event.pop("event"), event)
                 else:
                     last = event
+        except BaseException:
+            if process.returncode is None:
+                process.kill()  # nobody reads what it reports any more, so it would wait for ever
+            raise
         finally:
             close_input(process)
             status = await process.wait()
         if status and last["event"] == "stopped" and not self._stopping:
             sentence = f"The lesson's process ended with status {status}; resume it to go on where it was."
             last = {"event": "error", "sentence": sentence}
-        if recovered and last["event"] == "outcome":
-            self._correct(record, last["outcome"])
-        await self._finish(record, last)
+        return last
 
     async def _finish(self, record: Record, last: dict[str, Any]) -> None:
         change: dict[str, Any] = {"state": "stopped"}
         if last["event"] == "outcome":
             state = "refused" if last["refusal"] else "done"
             change = {"state": state, "outcome": last["outcome"], "error": last["refusal"]}
-            await self._use_published()
         elif last["event"] == "error":
             change = {"state": "failed", "error": last["sentence"]}
         record.lesson = record.lesson.model_copy(update={**change, "ended": _now()})
-        with suppress(CannotWrite):  # the next start does the lesson again, and finds nothing to learn
-            self.records.save(record)
-        await asyncio.to_thread(self.records.remove_photos, record)
-        self.running = self._process = self._task = None
+        try:
+            if last["event"] == "outcome":
+                await self._use_published()
+            with suppress(CannotWrite):  # the next start does the lesson again, and finds nothing to learn
+                self.records.save(record)
+            await asyncio.to_thread(self.records.remove_photos, record)
+        finally:
+            self.running = self._process = self._task = None
         self.records.log(record.lesson.id).append("state", record.lesson.model_dump())
 
     async def _use_published(self) -> None:

@@ -32,7 +32,7 @@ class Models:
         self.folder = None if folder is None else Path(os.path.abspath(folder))
         self.options, self.pools = options, Pools()
         self._open: dict[str, ServedModel] = {}
-        self._locks = ExitStack()
+        self._locks, self._opening = ExitStack(), asyncio.Lock()
         try:
             for name in self.names():
                 self._serve(self.one or (self.folder or Path()) / name)
@@ -79,30 +79,40 @@ class Models:
         """A model by its name."""
         if name in self._open:
             return self._open[name]
-        if name not in self.names():
-            raise NotFound(f"There is no model {name!r} here; GET /api/v1/models lists those that there are.")
-        return await self._serve_now((self.folder or Path()) / name)
+        async with self._opening:  # another request may be opening it
+            if name in self._open:
+                return self._open[name]
+            if name not in self.names():
+                raise NotFound(f"There is no model {name!r} here; GET /api/v1/models lists those that there are.")
+            return await self._serve_now((self.folder or Path()) / name)
 
     async def make(self, name: str) -> ServedModel:
         """A model that is yet to be taught, in the folder of models."""
         if self.folder is None:
             raise InvalidValue("This server serves one model; start it with --models DIR to make others.")
         _check_name(name)
-        if name.endswith(WORK_SUFFIX) or name in self.names() or (self.folder / name).exists():
-            raise InvalidValue(f"The name {name!r} is taken; give another one.")
-        return await self._serve_now(self.folder / name)
+        async with self._opening:
+            if name.endswith(WORK_SUFFIX) or name in self.names() or (self.folder / name).exists():
+                raise InvalidValue(f"The name {name!r} is taken; give another one.")
+            return await self._serve_now(self.folder / name)
 
     async def _serve_now(self, path: Path) -> ServedModel:
-        """A model that came up after the server was started."""
-        model = self._serve(path)
-        await model.lessons.recover()
+        """A model that came up after the server was started; nobody uses it before its lessons are recovered."""
+        with ExitStack() as lock:
+            model = self._locked(path, lock)
+            await model.lessons.recover()
+            self._locks.push(lock.pop_all())
+        self._open[path.name] = model
         return model
 
-    def _serve(self, path: Path) -> ServedModel:
+    def _serve(self, path: Path) -> None:
+        self._open[path.name] = self._locked(path, self._locks)
+
+    def _locked(self, path: Path, lock: ExitStack) -> ServedModel:
+        """A model that no other server serves until `lock` is released."""
         self._check(path)
         model = ServedModel(path, self.pools, self.options)
-        self._locks.enter_context(locked(model.work))
-        self._open[path.name] = model
+        lock.enter_context(locked(model.work))
         return model
 
     @staticmethod
