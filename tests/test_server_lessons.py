@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from lessons import World, assert_same_state, done, paint
 from serving import SMALL, TOKEN, Served, serving
 from triphase.app.predictor import Predictor
 from triphase.errors import CannotWrite
-from triphase.server import lesson_records, workers
+from triphase.server import lesson_records, lessons, workers
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, Source
 from triphase.server.options import ServeOptions
@@ -332,3 +334,32 @@ def test_a_lesson_whose_process_cannot_be_started_is_in_nobodys_way(
         assert served.get(f"/lessons/{lesson['id']}")["state"] == "failed"
         served.client.delete(f"{served.model}/lessons/{lesson['id']}", params={"to_draft": True})
         assert len(served.get("/drafts/next")["photos"]) == 15
+
+
+def test_an_error_while_a_lesson_is_followed_ends_it_and_is_in_nobodys_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def damaged(process: Process) -> AsyncIterator[dict[str, Any]]:
+        yield {"event": "scan", "done": 1, "total": 2}
+        raise ValueError("not JSON")
+
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(world.two)
+        with monkeypatch.context() as patched:
+            patched.setattr(lessons, "events", damaged)
+            lesson = served.lesson()
+        assert lesson["state"] == "failed" and "could not be followed (not JSON)" in lesson["error"]
+        assert served.get("")["lesson"] is None and served.get("")["version"] == 1
+        served.post(f"/lessons/{lesson['id']}/resume")
+        assert served.finished(lesson["id"])["state"] == "done" and served.get("")["version"] == 2
+
+
+def test_a_model_that_many_ask_for_at_once_is_opened_once(world: World) -> None:
+    models = world.base.parent
+    with serving(ServeOptions(models=models)) as served, ThreadPoolExecutor(8) as pool:
+        shutil.copytree(world.base, models / "later")
+        answers = list(pool.map(lambda _: served.client.get("/api/v1/models/later").status_code, range(16)))
+        assert answers == [200] * 16
+        paths = [{"name": "new"} for _ in range(8)]
+        made = list(pool.map(lambda body: served.client.post("/api/v1/models", json=body).status_code, paths))
+        assert sorted(made) == [201] + [422] * 7

@@ -199,8 +199,8 @@ class Lessons:
         try:
             self.records.log(number).append("state", record.lesson.model_dump())
             self._process = await self._start(request)
-        except Exception as error:
-            await self._finish(record, {"event": "error", "sentence": f"The lesson could not begin: {error}"})
+        except Exception as error:  # whatever it is, the next lesson must not wait for this one
+            await self._finish(record, {"event": "error", "sentence": str(error)})
             raise
         self._task = asyncio.create_task(self._follow(self._process, record, recovered))
 
