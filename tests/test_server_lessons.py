@@ -363,3 +363,17 @@ def test_a_model_that_many_ask_for_at_once_is_opened_once(world: World) -> None:
         paths = [{"name": "new"} for _ in range(8)]
         made = list(pool.map(lambda body: served.client.post("/api/v1/models", json=body).status_code, paths))
         assert sorted(made) == [201] + [422] * 7
+
+
+def test_a_lesson_from_a_folder_may_learn_from_its_unlabelled_photos(world: World, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    shutil.copytree(world.two, photos)
+    paint(photos / "_unlabelled", "blue", range(30, 34))
+    with serving(ServeOptions(world.base, photos=photos)) as served:
+        assert served.post("/lessons/plan", {"folder": "."})["unlabelled"] == 0
+        asked = {"folder": ".", "unlabelled": "pseudo"}
+        assert served.post("/lessons/plan", asked)["unlabelled"] == 4
+        assert "unlabelled" in served.post("/lessons", {"folder": ".", "unlabelled": "all"}, 400)["detail"]
+        lesson = served.finished(served.post("/lessons", asked, 202)["id"])
+        assert lesson["state"] == "done" and lesson["outcome"]["learned"] == 15
+        assert any("4 photos in _unlabelled" in note for note in lesson["outcome"]["notes"])

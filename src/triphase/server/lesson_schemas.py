@@ -31,6 +31,7 @@ class NewLesson(Body):
     force: bool = False
     skip_bad: bool = False
     max_drop: float = 0.02
+    unlabelled: Literal["ignore", "pseudo"] = "ignore"
     options: NewModelOptions = NewModelOptions()
 
     @model_validator(mode="after")
@@ -90,6 +91,7 @@ class Plan(BaseModel):
     known_already: int
     corrected: int
     repeats: int
+    unlabelled: int
     skipped: list[str]
     notes: list[str]
     doubtful: list[str]

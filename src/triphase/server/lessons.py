@@ -296,6 +296,7 @@ def settings_of(new: NewLesson) -> dict[str, Any]:
         "force": new.force,
         "quick": new.quick,
         "skip_bad": new.skip_bad,
+        "unlabelled": new.unlabelled,
     }
     LessonSettings(**settings)
     return settings
