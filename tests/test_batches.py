@@ -401,12 +401,12 @@ def test_crops_of_latents_are_drawn_by_position_and_leave_what_is_frozen_alone(k
             model, experience(), memory_of(model, store=kind), Recipe(n_mbe=5, n_mbr=4, **options), seed=SEED
         )
 
-    plain, cropped = served(batches(), 2), served(batches(latent_crops=True), 2)
+    plain, cropped = served(batches(), 2), served(batches(latent_crops="small"), 2)
     assert any(not torch.equal(a.z, b.z) for a, b in zip(plain, cropped, strict=True))
     assert all(a.z.shape == b.z.shape and torch.equal(a.y, b.y) for a, b in zip(plain, cropped, strict=True))
-    (again,) = batches(latent_crops=True).mixed([(1, 2)])
+    (again,) = batches(latent_crops="small").mixed([(1, 2)])
     assert torch.equal(again.z, cropped[3 + 2].z)
-    features = [list(batches(latent_crops=crops).mixed([(0, 0)], "csf"))[0].z for crops in (False, True)]
+    features = [list(batches(latent_crops=crops).mixed([(0, 0)], "csf"))[0].z for crops in (None, "small")]
     assert torch.equal(*features)
 
 

@@ -14,6 +14,7 @@ from triphase.data.latent_crops import (
     middle_crops,
     random_crops,
 )
+from triphase.data.recipe import CropSize
 from triphase.models import DepthFeatures
 from triphase.models.summaries import SplitLatent
 
@@ -28,33 +29,35 @@ def ramp(n: int, side: int = 14) -> torch.Tensor:
     return torch.stack([rows.view(-1, 1).expand(side, side), rows.expand(side, side)]).repeat(n, 1, 1, 1)
 
 
-@pytest.mark.parametrize(("side", "scaled"), [(7, 7), (14, 10), (28, 20)])
-def test_a_random_crop_is_a_window_of_the_map_scaled_to_one_size(side: int, scaled: int) -> None:
-    crops = random_crops(ramp(300 * side, side), draw())
+@pytest.mark.parametrize(
+    ("side", "size", "scaled"), [(7, "small", 7), (14, "small", 10), (28, "small", 20), (14, "full", 14)]
+)
+def test_a_random_crop_is_a_window_of_the_map_scaled_to_one_size(side: int, size: CropSize, scaled: int) -> None:
+    crops = random_crops(ramp(300 * side, side), draw(), size)
     rows, columns = crops[:, 0, :, 0], crops[:, 1, 0]
     torch.testing.assert_close(crops[:, 0], rows.unsqueeze(2).expand(-1, -1, scaled))
     torch.testing.assert_close(crops[:, 1], columns.unsqueeze(1).expand(-1, scaled, -1))
     for places, least in ((rows, MIN_HEIGHT), (columns, MIN_WIDTH)):
         middle = scaled // 2
-        size = (places[:, middle + 1] - places[:, middle]) * scaled  # of the window, away from its border
-        torch.testing.assert_close(size, size.round(), atol=1e-3, rtol=0)
-        assert set(size.round().int().tolist()) == set(range(round(least * side), side + 1))
+        window = (places[:, middle + 1] - places[:, middle]) * scaled  # its size, away from its border
+        torch.testing.assert_close(window, window.round(), atol=1e-3, rtol=0)
+        assert set(window.round().int().tolist()) == set(range(round(least * side), side + 1))
         assert float(places.min()) >= 0 and float(places.max()) <= side - 1
 
 
 def test_random_crops_are_drawn_from_the_generator_alone_and_leave_the_map() -> None:
     maps = torch.randn(5, 3, 7, 7, generator=draw(1))
     before = maps.clone()
-    first = random_crops(maps, draw())
-    assert torch.equal(first, random_crops(maps, draw())) and torch.equal(maps, before)
-    assert not torch.equal(first, random_crops(maps, draw(2)))
+    first = random_crops(maps, draw(), "small")
+    assert torch.equal(first, random_crops(maps, draw(), "small")) and torch.equal(maps, before)
+    assert not torch.equal(first, random_crops(maps, draw(2), "small"))
 
 
 def test_processes_crop_their_shards_as_one_would_crop_the_whole_minibatch() -> None:
     maps = torch.randn(7, 3, 7, 7, generator=draw(1))
-    whole = random_crops(maps, draw())
+    whole = random_crops(maps, draw(), "small")
     for shard in (slice(0, None, 2), slice(1, None, 2)):
-        assert torch.equal(random_crops(maps[shard], draw(), n=7, shard=shard), whole[shard])
+        assert torch.equal(random_crops(maps[shard], draw(), "small", n=7, shard=shard), whole[shard])
 
 
 def test_the_middle_of_a_map_is_what_its_border_is_left_out_of() -> None:
@@ -78,12 +81,12 @@ def test_latents_are_cropped_where_they_are_maps() -> None:
 
 def test_csf_learns_from_crops_of_the_maps_alone() -> None:
     flat, maps = torch.randn(4, 9), torch.randn(4, 2, 14, 14)
-    crop = partial(random_crops, random=draw())
+    crop = partial(random_crops, random=draw(), size="small")
     assert crop_maps(nn.Sequential(nn.ReLU()), flat, crop) is flat
-    expected = random_crops(maps, draw())
+    expected = random_crops(maps, draw(), "small")
     torch.testing.assert_close(crop_maps(nn.Sequential(nn.ReLU()), maps, crop), expected)
     split = SplitLatent(2, 14, [5])
     z = torch.cat([maps.permute(0, 2, 3, 1).flatten(1), torch.randn(4, 5)], 1)
-    cropped = crop_maps(nn.Sequential(split), z, partial(random_crops, random=draw()))
+    cropped = crop_maps(nn.Sequential(split), z, partial(random_crops, random=draw(), size="small"))
     torch.testing.assert_close(cropped, expected)
     assert split(cropped) is cropped, "a feature map passes on as it is"

@@ -105,7 +105,7 @@ def consolidate(
             store, f"consolidate {minutes}".encode(), model, epochs=_epochs(model, samples, minutes)
         )
         checkpoint.resume(notes, on_event)
-        recipe = Recipe(epochs=checkpoint.epochs, lr=0.1, csf_lr=0.03, n_mbe=BATCH, latent_crops=True)
+        recipe = Recipe(epochs=checkpoint.epochs, lr=0.1, csf_lr=0.03, n_mbe=BATCH, latent_crops="full")
         begin = {"event": "begin", "images": samples, "classes": len(model.names), "minibatch": BATCH}
         on_event(begin | {"steps": {"consolidate": recipe.epochs * math.ceil(samples / BATCH)}})
         with checkpoint.saving(), explain_out_of_memory("go on with the same command and --device cpu"):

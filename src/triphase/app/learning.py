@@ -47,7 +47,7 @@ def recipe_for(n: int, n_memory: int) -> Recipe:
         n_mbr=N_MB - n_mbe,
         mixed=max(n // 2, 128),
         balanced=max(n // 2, 256),
-        latent_crops=True,
+        latent_crops="small",
     )
 
 

@@ -21,7 +21,7 @@ from triphase.data.images import concatenate
 from triphase.data.latent_crops import crop_maps, random_crops
 from triphase.data.memory import Memory, ReadColumns
 from triphase.data.prefetch import prefetch
-from triphase.data.recipe import Recipe
+from triphase.data.recipe import CropSize, Recipe
 from triphase.data.sampler import Sampler
 from triphase.data.streams import Experience
 from triphase.data.training_latents import Stores, TrainingLatents
@@ -221,8 +221,8 @@ class Batches:
         drawn = map(draw, positions) if self._latents.n_views else prefetch(positions, draw)
         for samples in stopwatch.time_waiting("data", drawn):
             z = self._lookup(samples, depth) if samples.views is not None else self._compute(samples, depth)
-            if self.recipe.latent_crops and depth == "llf":
-                z = self._cropped(z, samples)
+            if self.recipe.latent_crops is not None and depth == "llf":
+                z = self._cropped(z, samples, self.recipe.latent_crops)
             stopwatch.count(samples.n_all)
             rows, slots, y = samples.rows, samples.slots, self._latents.upload(samples.y)
             yield Minibatch(z, y, len(rows), rows, slots, samples.n_all, samples.n_all_current)
@@ -244,11 +244,11 @@ class Batches:
         x = self._latents.draw_pixels(all_rows, all_slots, random)
         return Samples(rows, slots, y, n, n_rows, position, x=x)
 
-    def _cropped(self, z: Tensor, samples: Samples) -> Tensor:
+    def _cropped(self, z: Tensor, samples: Samples, size: CropSize) -> Tensor:
         """Random crops of the latents' feature maps: a pure function of the position, too."""
         random = generator(self.seed, "latent crops", self.experience.index, *samples.position)
         shard = self.context.processes.shard()
-        return crop_maps(self.model.csf, z, lambda maps: random_crops(maps, random, samples.n_all, shard))
+        return crop_maps(self.model.csf, z, lambda maps: random_crops(maps, random, size, samples.n_all, shard))
 
     def _lookup(self, samples: Samples, depth: Depth) -> Tensor:
         """z, or features, from the latents that are kept."""

@@ -8,12 +8,13 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from triphase.data.recipe import CropSize
 from triphase.models import DepthFeatures
 from triphase.models.summaries import SplitLatent
 
 MIN_HEIGHT, MIN_WIDTH = 0.64, 0.57  # of the map, of random crops
 MAX_DIFFERENCE = 2  # between height and width, in pixels of the map
-TRAINED_SIDE, LEAST_SIDE = 5 / 7, 10  # of the map, and in pixels: to which random crops are scaled
+SMALL_SIDE, LEAST_SIDE = 5 / 7, 10  # of the map, and in pixels: to which small random crops are scaled
 MARGIN = 1 / 7  # of the map, that the crop of its middle leaves out on each side
 
 
@@ -32,13 +33,15 @@ def crop_maps(csf: nn.Module, z: Tensor, crop: Callable[[Tensor], Tensor]) -> Te
     return crop(maps) if maps.dim() == 4 else z
 
 
-def random_crops(maps: Tensor, random: Generator, n: int | None = None, shard: slice = slice(None)) -> Tensor:
+def random_crops(
+    maps: Tensor, random: Generator, size: CropSize, n: int | None = None, shard: slice = slice(None)
+) -> Tensor:
     """(n, channels, height, width): of each map a random window of whole pixels, scaled to one size.
 
-    Large maps become smaller, which takes half the time to train on. Where several processes share a minibatch of
+    Small crops of large maps take half the time to train on. Where several processes share a minibatch of
     n maps, these are those of one shard of it.
 
-    >>> random_crops(torch.zeros(1, 8, 14, 14), torch.Generator().manual_seed(0)).shape
+    >>> random_crops(torch.zeros(1, 8, 14, 14), torch.Generator().manual_seed(0), "small").shape
     torch.Size([1, 8, 10, 10])
     """
     n, (rows, columns) = len(maps) if n is None else n, maps.shape[2:]
@@ -49,19 +52,19 @@ def random_crops(maps: Tensor, random: Generator, n: int | None = None, shard: s
     windows = torch.zeros(n, 2, 3)  # from coordinates in the crop, -1 to 1, to those in the map
     windows[:, 0, 0], windows[:, 0, 2] = width / columns, (2 * left + width) / columns - 1
     windows[:, 1, 1], windows[:, 1, 2] = height / rows, (2 * top + height) / rows - 1
-    size = [len(maps), maps.shape[1], trained_side(rows), trained_side(columns)]
-    places = F.affine_grid(windows[shard].to(maps), size, align_corners=False)
+    sides = (small_side(rows), small_side(columns)) if size == "small" else (rows, columns)
+    places = F.affine_grid(windows[shard].to(maps), [len(maps), maps.shape[1], *sides], align_corners=False)
     crops = F.grid_sample(maps, places, padding_mode="border", align_corners=False)
     return crops.contiguous(memory_format=torch.channels_last)
 
 
-def trained_side(side: int) -> int:
-    """To how many pixels the random crops of a map are scaled; small maps keep their size.
+def small_side(side: int) -> int:
+    """To how many pixels small random crops of a map are scaled; small maps keep their size.
 
-    >>> trained_side(14), trained_side(20), trained_side(6)
+    >>> small_side(14), small_side(20), small_side(6)
     (10, 14, 6)
     """
-    return max(min(side, LEAST_SIDE), round(TRAINED_SIDE * side))
+    return max(min(side, LEAST_SIDE), round(SMALL_SIDE * side))
 
 
 def middle_crops(maps: Tensor) -> Tensor:

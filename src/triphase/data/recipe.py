@@ -9,6 +9,8 @@ from typing import Any, Literal
 from triphase.data import augment
 from triphase.errors import InvalidValue
 
+CropSize = Literal["small", "full"]  # to which crops of feature maps are scaled: smaller than the map, or as large
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -25,7 +27,9 @@ class Recipe:
     n_mbr: int = 0  # datapoints of the replay memory in a minibatch
     mixed: int | None = None  # datapoints of the experience in an epoch of Phases I and II; None: all
     balanced: int | None = None  # datapoints in an epoch of Phase III, n_mbe + n_mbr at a time; None: all, by n_mbe
-    latent_crops: bool = False  # csf learns from random crops of the latents' feature maps
+    latent_crops: CropSize | None = (
+        None  # of the random crops of feature maps that csf learns from; None: whole maps
+    )
     momentum: float = 0.9
     weight_decay: float = 0.0  # of csf and llf; the head never decays, or masked rows would shrink
     augment: str = "none"
