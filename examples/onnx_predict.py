@@ -18,7 +18,7 @@ def prepare(path: str, how: dict[str, Any]) -> NDArray[np.uint8]:
     with Image.open(path) as image:
         if how["jpeg_draft"]:
             image.draft("RGB", (how["jpeg_draft"],) * 2)  # decodes a large JPEG at a fraction of its size
-        photo = ImageOps.exif_transpose(image)
+        photo = eight_bits(ImageOps.exif_transpose(image), path)
     photo = photo.convert("RGBA" if photo.has_transparency_data else "RGB")
     resample = Image.Resampling[how["resample"].upper()]
     if "crop_pct" not in how:
@@ -27,6 +27,16 @@ def prepare(path: str, how: dict[str, Any]) -> NDArray[np.uint8]:
     square = Image.new("RGB", (how["size"],) * 2, tuple(how["fill"]))
     square.paste(scaled, (offset(scaled.width, how["size"]), offset(scaled.height, how["size"])))
     return np.asarray(square)
+
+
+def eight_bits(photo: Image.Image, path: str) -> Image.Image:
+    """A photo with 8 bits per channel: Pillow would cut 16-bit grey off at 255."""
+    if photo.mode == "F":
+        sys.exit(f"{path} has floating point pixels, which have no defined white: save it with 8 bits per channel")
+    if not photo.mode.startswith("I"):
+        return photo
+    deep = np.clip(np.asarray(photo).astype(np.int32), 0, 65535)
+    return Image.fromarray(((deep + 128) // 257).astype(np.uint8))
 
 
 def on_white(photo: Image.Image) -> Image.Image:

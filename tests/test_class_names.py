@@ -44,6 +44,7 @@ def test_accents_are_kept_with_their_letters() -> None:
             (text, "characters that cannot be seen")
             for text in ("a\u200db", "猫\u200d", "\u200c猫", "猫\u200d\u200d猫")
         ),
+        *((text, "a space before or after it cannot be seen") for text in (" cat", "cat ")),
         ("a/b", "no folder can have a /"),
         (".", "begin with a dot"),
         ("..", "begin with a dot"),

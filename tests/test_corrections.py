@@ -138,7 +138,7 @@ def test_what_cannot_be_corrected_gets_a_sentence_and_changes_nothing(world: Wor
     before = content(world.base)
     with pytest.raises(BadData, match="None of these photos was taught"):
         take_back(world.base, [1, 2])
-    with pytest.raises(InvalidValue, match="No class is called 'pink'; there are blue, green, red"):
+    with pytest.raises(InvalidValue, match="No class is called 'pink'; there are 'blue', 'green', 'red'"):
         move(world.base, [red], "pink")
     with pytest.raises(InvalidValue, match="in the class red already"):
         move(world.base, [red], "red")

@@ -2,6 +2,7 @@
 
 import io
 import os
+import runpy
 import shutil
 import struct
 import subprocess
@@ -92,6 +93,19 @@ def test_cmyk_jpeg_has_its_colours(tmp_path: Path) -> None:
 def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path, suffix: str, deep: int, expected: int) -> None:
     Image.fromarray(np.full((5, 5), deep, np.uint16)).save(tmp_path / f"x{suffix}")
     assert colour(tmp_path / f"x{suffix}") == (expected,) * 3
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".pgm"])
+def test_the_example_for_exported_files_scales_sixteen_bits_too(tmp_path: Path, suffix: str) -> None:
+    example = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "onnx_predict.py"))
+    how, path = {"size": 8, "resample": "bicubic", "jpeg_draft": 96}, tmp_path / f"x{suffix}"
+    ramp = np.linspace(0, 65535, 16 * 12).reshape(16, 12).astype(np.uint16)
+    Image.fromarray(ramp).save(path)
+    prepared = torch.from_numpy(example["prepare"](str(path), how).copy()).permute(2, 0, 1)
+    assert torch.equal(prepared, decode(path, 8)) and 100 < prepared.float().mean() < 155
+    Image.new("F", (8, 8), 0.5).save(tmp_path / "float.tif")
+    with pytest.raises(SystemExit, match="float.tif has floating point pixels"):
+        example["prepare"](str(tmp_path / "float.tif"), how)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB"])

@@ -54,8 +54,12 @@ def test_status_shows_the_accuracy_of_a_first_lesson(world: World, tmp_path: Pat
     share = sum(line["exemplars"] * line["after"] for line in lesson) / n
     told = rf"accuracy +{100 * share:.1f} % on {n} held-out photos *\n"
     assert re.search(told, done("status", tmp_path / "new").out)
+    document = done("status", tmp_path / "new", "--json").document()
+    assert document["accuracy"] == pytest.approx(share) and document["accuracy_of"] == f"{n} held-out photos"
     done("forget", tmp_path / "new", "red")
     assert "not measured in this version" in done("status", tmp_path / "new").out
+    document = done("status", tmp_path / "new", "--json").document()
+    assert document["accuracy"] is None and document["accuracy_of"] is None
     done("undo", tmp_path / "new")
     assert re.search(told, done("status", tmp_path / "new").out)
 
@@ -341,7 +345,7 @@ def test_parts_that_do_not_belong_together_make_no_model(world: World) -> None:
 def test_forget_refuses_what_it_cannot_do(world: World) -> None:
     before = content(world.base)
     answer = triphase("forget", world.base, "pink")
-    assert answer.status == 1 and "No class is called 'pink'; there are blue, green, red." in answer.err
+    assert answer.status == 1 and "No class is called 'pink'; there are 'blue', 'green', 'red'." in answer.err
     assert content(world.base) == before
     done("forget", world.base, "red")
     done("forget", world.base, "blue")
@@ -465,6 +469,19 @@ def test_photos_are_taken_back_by_their_content(world: World) -> None:
     everything = triphase("unteach", world.base, world.one)
     assert everything.status == 1 and "all the photos that it was taught" in everything.err
     assert done("teach", world.base, world.one, "--force", "--json").document()["learned"] == 3
+
+
+def test_unteach_lists_what_it_skipped(world: World, tmp_path: Path) -> None:
+    empty = tmp_path / "torn" / "empty.png"
+    empty.parent.mkdir()
+    empty.write_bytes(b"")
+    words = ("unteach", world.base, empty.parent, world.one / "red" / "1.png")
+    refused = triphase(*words)
+    assert refused.status == 1 and str(empty) in refused.err and "--skip-bad" in refused.err
+    assert f"Skipped 1 photo:\n  {empty} is an empty file" in done(*words, "--skip-bad").out
+    done("undo", world.base)
+    document = done(*words, "--skip-bad", "--json").document()
+    assert document["images"] == 1 and len(document["skipped"]) == 1 and str(empty) in document["skipped"][0]
 
 
 def test_a_model_keeps_its_image_size_when_the_default_becomes_another(

@@ -33,8 +33,13 @@ def test_a_single_picture_is_to_be_put_in_a_list(single: object, kind: str) -> N
 def test_none_is_no_picture() -> None:
     with pytest.raises(InvalidValue, match="got None"):
         as_images(None, 8)  # type: ignore[arg-type]
-    with pytest.raises(InvalidValue, match="got NoneType; keep to one kind"):
+    with pytest.raises(InvalidValue, match="got NoneType"):
         as_images([None], 8)  # type: ignore[list-item]
+
+
+def test_a_list_of_paths_and_images_is_called_what_it_is() -> None:
+    with pytest.raises(InvalidValue, match="The list mixes paths with images: give all as paths"):
+        as_images([GREY, "photo.jpg"], 8)
 
 
 @pytest.mark.parametrize("empty", [np.empty((2, 0, 5, 3), np.uint8), [np.empty((0, 0, 3), np.uint8)]])

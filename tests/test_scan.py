@@ -174,15 +174,17 @@ def test_broken_photos_are_refused_by_name_or_listed(tmp_path: Path) -> None:
     (tmp_path / "dog").mkdir()
     (tmp_path / "dog" / "empty.png").write_bytes(b"")
     (tmp_path / "dog" / "iphone.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    (tmp_path / "dog" / "renamed.jpg").write_bytes(b"\0\0\0\x18ftypmif1" + bytes(99))
     (tmp_path / "dog" / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
     with pytest.raises(BadData) as refusal:
         scan(tmp_path, 8)
     message = str(refusal.value)
     assert message.startswith(f"{truncated} cannot be read as an image (image file is truncated")
-    assert "4 in all:" in message and "empty.png" in message and "--skip-bad" in message
+    assert "5 in all:" in message and "empty.png" in message and "--skip-bad" in message
     found = scan(tmp_path, 8, skip_bad=True)
-    assert found.paths == [good] and len(found.skipped) == 4 and found.names == ["cat"]
-    assert any("iphone.HEIC" in line and "export it as JPEG" in line for line in found.skipped)
+    assert found.paths == [good] and len(found.skipped) == 5 and found.names == ["cat"]
+    for photo in ("iphone.HEIC", "renamed.jpg"):
+        assert any(photo in line and "export it as JPEG" in line for line in found.skipped)
 
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

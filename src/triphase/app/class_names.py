@@ -56,9 +56,12 @@ def _fault(name: str) -> str | None:
         return "that is the answer for images unlike any class"
     if folded == UNLABELLED_FOLDER:
         return "that is the folder of photos without a class"
+    if name != name.strip():
+        return "a space before or after it cannot be seen"
     return None
 
 
 def no_such_class(names: Collection[str], wanted: str) -> InvalidValue:
     """The error for a class that the model does not know."""
-    return InvalidValue(f"No class is called {wanted!r}; there are {', '.join(sorted(names)) or 'none yet'}.")
+    known = ", ".join(map(repr, sorted(names))) or "none yet"
+    return InvalidValue(f"No class is called {wanted!r}; there are {known}.")

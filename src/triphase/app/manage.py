@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -40,6 +40,14 @@ class ModelEvaluation:
     classes: list[str]  # of the model, in the order of the confusion
     confusion: list[list[int]]  # rows: true classes, columns: answers
     skipped: list[str]
+
+
+class Untaught(NamedTuple):
+    """What `unteach` has done."""
+
+    version: Version
+    images: int  # photos that were removed
+    skipped: list[str]  # a sentence for each photo that cannot be read (only with skip_bad)
 
 
 @contextmanager
@@ -133,18 +141,18 @@ def unteach(
     skip_bad: bool = False,
     on_event: OnEvent = lambda event: None,
     device: str | torch.device | None = None,
-) -> tuple[Version, int]:
-    """Remove photos, by content, from memory, exemplars and statistics; return how many were found.
+) -> Untaught:
+    """Remove photos, by content, from memory, exemplars and statistics.
 
     `photos` are files, or folders with photos at any depth.
     """
     with changing(path, device) as (store, model, version):
-        files, ids = find_taught(photos, model.taught, skip_bad=skip_bad, on_event=on_event)
+        files, ids, skipped = find_taught(photos, model.taught, skip_bad=skip_bad, on_event=on_event)
         if not files:
             raise BadData(f"No photo in {_shown_paths(photos)} was taught to this model: nothing to take back.")
         labels = torch.tensor([model.taught[id_] for id_ in ids.tolist()])
         count = removal.unteach(model, Images.from_files(files, labels, ids, model.size))
-        return publish_untaught(store, model, version, ids.tolist()), count
+        return Untaught(publish_untaught(store, model, version, ids.tolist()), count, skipped)
 
 
 def publish_untaught(store: Store, model: Model, version: Version, ids: Sequence[int]) -> Version:

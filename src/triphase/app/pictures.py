@@ -73,9 +73,9 @@ def _one(picture: Any, size: int) -> Tensor:
         return square(picture, size)
     if isinstance(picture, (np.ndarray, Tensor)):
         return _batch(torch.as_tensor(_forward(picture))[None], size)[0]
-    raise InvalidValue(
-        f"An image is a path, a PIL image or a uint8 array, got {type(picture).__name__}; keep to one kind."
-    )
+    if isinstance(picture, (str, Path)):
+        raise InvalidValue("The list mixes paths with images: give all as paths, or open each path with PIL.")
+    raise InvalidValue(f"An image is a path, a PIL image or a uint8 array, got {type(picture).__name__}.")
 
 
 def _check_area(width: int, height: int) -> None:

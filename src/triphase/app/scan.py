@@ -166,8 +166,8 @@ def find_taught(
     *,
     skip_bad: bool = False,
     on_event: OnEvent = lambda event: None,
-) -> tuple[list[Path], Tensor]:
-    """The taught photos among files and folders, at any depth: each content once, and their ids."""
+) -> tuple[list[Path], Tensor, list[str]]:
+    """The taught photos among files and folders, at any depth: each content once; their ids; what was skipped."""
     listed: list[_File] = []
     for path in paths:
         if not path.is_dir():
@@ -181,7 +181,7 @@ def find_taught(
     for file in files:
         if not file.fault and file.id in taught:
             found.setdefault(file.id, file.path)
-    return list(found.values()), torch.tensor(list(found), dtype=torch.long)
+    return list(found.values()), torch.tensor(list(found), dtype=torch.long), bad
 
 
 def classes_in(root: Path) -> list[str]:

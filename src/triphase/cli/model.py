@@ -14,7 +14,7 @@ from triphase.cli.arguments import JSON, ModelFolder, SkipBad
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count
+from triphase.cli.printing import count, print_skipped
 from triphase.cli.versions import NEVER_UNKNOWN, print_change
 
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
@@ -80,14 +80,15 @@ def unteach(
     before = open_store(model).version().info["classes"]
     where = open_device(device)
     with live(LessonView(quiet=as_json)) as view:
-        version, taken = manage.unteach(model, photos, skip_bad=skip_bad, on_event=view.on_event, device=where)
-    text = (
-        f"Removed {count(taken, 'photo')} from memory, held-out photos and statistics in version {version.number}."
-    )
+        done = manage.unteach(model, photos, skip_bad=skip_bad, on_event=view.on_event, device=where)
+    version, taken = done.version, count(done.images, "photo")
+    text = f"Removed {taken} from memory, held-out photos and statistics in version {version.number}."
     for name in before:
         if name not in version.info["classes"]:
             text += f" {forgotten_message(name)}"
     text += " What the trained layers have learned from them remains in their weights."
     text += " Older versions still contain them."
     text += "" if version.info["unknown"] else f" From now on, {NEVER_UNKNOWN}."
-    print_change(as_json, model, version, text, images=taken)
+    print_change(as_json, model, version, text, images=done.images, skipped=done.skipped)
+    if not as_json:
+        print_skipped(done.skipped)

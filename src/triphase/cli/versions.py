@@ -28,8 +28,11 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     store = open_store(model)
     version = store.version()
     size = folder_bytes(model)
+    accuracy, accuracy_of = _accuracy(store, version)
     document = {
         **version.info,
+        "accuracy": accuracy,
+        "accuracy_of": accuracy_of,
         "model": str(model),
         "version": version.number,
         "created": version.created,
@@ -49,7 +52,8 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
     table.add_row("learner", f"{info['learner']} on {info['backbone']} at {info['image_size']} px")
     table.add_row("engine", f"{info.get('engine', 'torch')} on {info.get('device', 'cpu')}")
     table.add_row("memory", _memory(info["replay"], memory))
-    table.add_row("accuracy", _accuracy(store, version))
+    shown = "not measured in this version" if accuracy is None else f"{percent(accuracy)} on {accuracy_of}"
+    table.add_row("accuracy", shown)
     if 2 * memory.get("alike", 0) > memory["exemplars"]:
         table.add_row("", _alike_warning(memory))
     if not info.get("unknown", True):
@@ -147,10 +151,13 @@ def _memory(replay: str, memory: dict[str, int]) -> str:
     return f"{held}; {memory['exemplars']:,} of them held out for evaluation"
 
 
-def _accuracy(store: Store, version: Version) -> str:
-    """Of the classes known before the last lesson; of all if they were fewer than two, or after a consolidation."""
+def _accuracy(store: Store, version: Version) -> tuple[float | None, str | None]:
+    """The accuracy of a version and on which photos: of the classes known before the last lesson, or of all.
+
+    It is of all classes if fewer than two were known before, and after a consolidation.
+    """
     accuracy, own = version.info.get("accuracy"), describe(store, version.number)[2]
-    of_known = f"{percent(accuracy)} on held-out photos of the classes known before the last lesson"
+    of_known = accuracy, "held-out photos of the classes known before the last lesson"
     if accuracy is not None and accuracy != own.share:
         return of_known
     events = [event["event"] for event in store.history() if event["version"] == version.number]
@@ -158,8 +165,8 @@ def _accuracy(store: Store, version: Version) -> str:
     if accuracy is not None and last in LESSONS:
         return of_known
     if own.share is None or (accuracy is None and last not in LESSONS):
-        return "not measured in this version"
-    return f"{percent(own.share)} on {count(own.n, 'held-out photo')}"
+        return None, None
+    return own.share, count(own.n, "held-out photo")
 
 
 def _alike_warning(memory: dict[str, int]) -> str:

@@ -40,6 +40,7 @@ FOREIGN_SUFFIXES = frozenset({".heic", ".heif"})
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n"  # how they begin
 # How JPEG, PNG, GIF, WebP, BMP and AVIF begin.
 PHOTO = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0{4}|.{4}ftypavi[fs]", re.DOTALL)
+HEIC = re.compile(rb".{4}ftyp(?:hei|hev|mif1|msf1)", re.DOTALL)  # of telephones, also under the name of a JPEG
 TIFF = (b"II*\0", b"MM\0*")  # raw files of cameras too, which have suffixes of their own and hold a thumbnail
 
 
@@ -156,9 +157,9 @@ def _open(source: Path | BytesIO) -> Image.Image:
 
 def _first_bytes(source: Path | BytesIO) -> bytes:
     if isinstance(source, BytesIO):
-        return source.getvalue()[:8]
+        return source.getvalue()[:12]
     with open(source, "rb") as file:
-        return file.read(8)
+        return file.read(12)
 
 
 class _Refused(Exception):
@@ -221,7 +222,8 @@ def _remedy(source: Path | BytesIO, path: Path, error: Exception) -> str:
         # a JPEG is read at a fraction
         other = "a JPEG that is not progressive" if _first_bytes(source).startswith(JPEG) else "a copy as JPEG"
         return f"save a smaller copy, or {other}"
-    return "export it as JPEG" if path.suffix.lower() in FOREIGN_SUFFIXES else "mend or remove it"
+    foreign = path.suffix.lower() in FOREIGN_SUFFIXES or HEIC.match(_first_bytes(source))
+    return "export it as JPEG" if foreign else "mend or remove it"
 
 
 def is_picture(path: Path) -> bool:

@@ -11,7 +11,6 @@ from typing import Annotated
 from fastapi import APIRouter, File, UploadFile
 
 from triphase.app import manage
-from triphase.app.store.schema import Version
 from triphase.app.store.versions import open_store
 from triphase.errors import TriphaseError
 from triphase.server.routes.common import MODEL, AnyModel, OneModel, change, changed, problems, read_uploads
@@ -89,7 +88,7 @@ async def unteach(model: OneModel, files: Annotated[list[UploadFile], File()]) -
     """Take photos, by content, out of memory, exemplars and statistics."""
     uploads = await read_uploads(files, model.drafts.limits)
 
-    def take_back() -> tuple[Version, int]:
+    def take_back() -> manage.Untaught:
         with tempfile.TemporaryDirectory(dir=model.work) as folder:
             places = []
             for number, upload in enumerate(uploads):
@@ -98,5 +97,5 @@ async def unteach(model: OneModel, files: Annotated[list[UploadFile], File()]) -
                 places.append(place)
             return manage.unteach(model.path, places)
 
-    version, images = await change(model, take_back)
-    return changed(version, images)
+    done = await change(model, take_back)
+    return changed(done.version, done.images)
