@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -197,7 +198,7 @@ def main() -> None:
         for memory in (int(word) for word in arguments.memory.split(",")):
             place = root / f"model{memory}"
             results[str(memory)] = taught(folders, root / "test", memory, arguments.learner, place)
-            print(memory, results[str(memory)]["accuracy"][-1], flush=True)
+            print(memory, results[str(memory)]["accuracy"][-1], file=sys.stderr, flush=True)
         results |= everything(folders, root / "test", arguments.every)
     draw(results, arguments.figure)
     images = sum(len(rows) for lesson in plan for rows in lesson)
