@@ -8,7 +8,7 @@ import pytest
 
 from triphase import ContinualClassifier
 from triphase.app import manage
-from triphase.app.class_names import class_name
+from triphase.app.class_names import class_name, stored_class_name
 from triphase.app.scan import scan
 from triphase.errors import BadData, InvalidValue
 
@@ -22,6 +22,10 @@ from triphase.errors import BadData, InvalidValue
 )
 def test_names_of_any_script_stay_as_they_are(name: str) -> None:
     assert class_name(name) == name
+
+
+def test_a_class_of_an_older_model_may_end_with_a_space() -> None:
+    assert stored_class_name("cat ") == "cat "
 
 
 def test_accents_are_kept_with_their_letters() -> None:

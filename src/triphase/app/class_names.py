@@ -20,9 +20,17 @@ def class_name(text: str) -> str:
     >>> class_name("cafe\\N{COMBINING ACUTE ACCENT}") == "caf\\N{LATIN SMALL LETTER E WITH ACUTE}"
     True
     """
+    name = stored_class_name(text)
+    if name != name.strip():
+        raise _refused(name, "a space before or after it cannot be seen")
+    return name
+
+
+def stored_class_name(text: str) -> str:
+    """The same for a class that a model holds already: older ones may begin or end with a space."""
     name = normalized(text)
     if (reason := _fault(name)) is not None:
-        raise InvalidValue(f"A class cannot be called {_shortened(name)}: {reason}.")
+        raise _refused(name, reason)
     return name
 
 
@@ -31,9 +39,10 @@ def normalized(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _shortened(name: str) -> str:
+def _refused(name: str, reason: str) -> InvalidValue:
     shown = printable(name)
-    return f"'{shown}'" if len(shown) <= 80 else f"'{shown[:77]}...'"
+    short = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    return InvalidValue(f"A class cannot be called '{short}': {reason}.")
 
 
 def _fault(name: str) -> str | None:
@@ -56,8 +65,6 @@ def _fault(name: str) -> str | None:
         return "that is the answer for images unlike any class"
     if folded == UNLABELLED_FOLDER:
         return "that is the folder of photos without a class"
-    if name != name.strip():
-        return "a space before or after it cannot be seen"
     return None
 
 

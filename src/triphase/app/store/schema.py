@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from triphase.app.class_names import class_name
+from triphase.app.class_names import stored_class_name
 
 LARGEST = 2**53  # of any count; JSON readers in other languages keep integers exact up to here
 
@@ -32,7 +32,7 @@ def _check_time(text: str) -> str:
 
 
 def _check_class_name(text: str) -> str:
-    if class_name(text) != text:
+    if stored_class_name(text) != text:
         raise ValueError("not in the spelling in which names are kept")
     return text
 
