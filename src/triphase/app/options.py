@@ -15,6 +15,7 @@ from triphase.learners.protocol import Teachable
 
 MAX_SIZE = 1024  # pixels: the side of an image
 MAX_MEMORY = 10**15  # samples or bytes
+AUTO = "auto"  # a backbone: the network that suits the first photos, see `triphase.app.network`
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -67,7 +68,7 @@ class ModelOptions:
     def check_agreement(self, image_size: int, given: dict[str, Any]) -> None:
         """Refuse options that differ from those that a model was made with; `image_size` is its own."""
         for name, value in given.items():
-            if name == "image_size" and value is None:  # whatever suits
+            if (name, value) in (("image_size", None), ("backbone", AUTO)):  # whatever suits
                 continue
             was = image_size if name == "image_size" else getattr(self, name)
             same = value in (was, getattr(self, name)) or (name == "weights" and str(value) == was)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,18 +13,18 @@ import torch
 
 from triphase.app.evaluation import check_max_drop
 from triphase.app.model import Model
+from triphase.app.network import complete_options
 from triphase.app.options import ModelOptions
 from triphase.app.photo_size import size_for_folder
 from triphase.app.scan import Photos, UnlabelledPhotos, scan, scan_unlabelled
 from triphase.app.store.versions import Store
 from triphase.app.unlabelled import Unlabelled, left_out_message
 from triphase.context import Context
-from triphase.data.sources.folder import unlabelled_files
+from triphase.data.sources.folder import class_folders, unlabelled_files
 from triphase.data.streams import NO_IMAGES
 from triphase.errors import InvalidValue, Mismatch
 from triphase.events import OnEvent
 from triphase.learners.protocol import QuickLearner, UsesUnlabelled
-from triphase.models import backbone
 
 KEEP = 10  # versions
 LessonPrecision = Literal["float32", "bfloat16"]  # float16 would need a scale of the loss from lesson to lesson
@@ -94,7 +95,7 @@ def plan_lesson(
     context: Context,
 ) -> Plan:
     """Open the model, scan the photos and compare the two; nothing is written."""
-    model, pending = _open(store, folder, options, context)
+    model, pending, chosen = _open(store, folder, options, context)
     if settings.quick and not isinstance(model.learner, QuickLearner):
         raise InvalidValue(f"The learner {model.options.learner} has one speed; --quick needs anchored.")
     taught = {id_: model.names[label] for id_, label in model.taught.items()}
@@ -114,7 +115,7 @@ def plan_lesson(
     n_known_already, n_corrected = sum(photos.known_already.values()), int(photos.corrected.sum())
     taken = {*taught, *photos.ids.tolist()}
     unlabelled, remarks = _unlabelled(folder, model, settings, bool(counts), taken, on_event)
-    photos = replace(photos, remarks=[*photos.remarks, *remarks])
+    photos = replace(photos, remarks=[*chosen, *photos.remarks, *remarks])
     return Plan(photos, model, pending, counts, n_known_already, n_corrected, doubtful, unlabelled)
 
 
@@ -137,26 +138,25 @@ def _unlabelled(
 
 def _open(
     store: Store, folder: Path, options: ModelOptions | Mapping[str, Any] | None, context: Context
-) -> tuple[Model, frozenset[int]]:
-    """The model after the last whole lesson, and ids of photos that only a quick lesson since then has seen."""
+) -> tuple[Model, frozenset[int], list[str]]:
+    """The model after the last whole lesson, ids of photos that only a quick lesson since then has seen, and
+    sentences about what was chosen for a new model.
+    """
     given = asdict(options) if isinstance(options, ModelOptions) else dict(options or {})
     current = store.current()
     if current is None:
-        chosen = ModelOptions(**given)
-        if chosen.image_size is None:
-            own = backbone(chosen.backbone)
-            size = own.photo_size if own.fixed_size else size_for_folder(folder, own.photo_size)
-            chosen = replace(chosen, image_size=size)
-        return Model(chosen, context=context), frozenset()
+        n_photos = sum(len(one.images) for one in class_folders(folder))
+        chosen, remarks = complete_options(ModelOptions(**given), n_photos, partial(size_for_folder, folder))
+        return Model(chosen, context=context), frozenset(), remarks
     state, version = store.load()
     saved = ModelOptions(**state["app"]["options"])
     saved.check_agreement(current.info["image_size"], given)
     pending = frozenset(state["taught"]["pending_ids"].tolist())
     while len(state["taught"]["pending_ids"]):
         if version.parent is None:  # the first lesson is unfinished: it starts from a new model
-            return Model(saved, context=context), pending
+            return Model(saved, context=context), pending, []
         state, version = store.load(version.parent)
-    return Model.from_state(state, context), pending
+    return Model.from_state(state, context), pending, []
 
 
 def _mostly_moved(photos: Photos, taught: dict[int, str], counts: dict[str, int]) -> list[str]:

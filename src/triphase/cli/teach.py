@@ -75,7 +75,7 @@ def teach(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Network: efficientnet_lite0 to efficientnet_lite2, or timm:NAME.",
+            help="Network: auto, efficientnet_lite0 to efficientnet_lite2, or timm:NAME.",
             show_default=DEFAULT.backbone,
             **NEW,
         ),

