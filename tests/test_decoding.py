@@ -19,7 +19,16 @@ import torch
 from PIL import Image, ImageOps
 
 from scenes import scene
-from triphase.data.decoding import DRAFT, check_file, decode, decode_bytes, decode_sizes, image_suffixes, in_threads
+from triphase.data.decoding import (
+    DRAFT,
+    check_file,
+    decode,
+    decode_bytes,
+    decode_sizes,
+    image_suffixes,
+    in_threads,
+    short_side,
+)
 from triphase.data.squares import square
 from triphase.errors import BadData
 
@@ -147,6 +156,21 @@ def test_truncated_files_are_refused_by_name(tmp_path: Path, suffix: str, kept: 
     words = "cannot be read as an image" if kept else "is an empty file"
     with pytest.raises(BadData, match=f"holiday{suffix} {words}"):
         decode(path, 32)
+    with pytest.raises(BadData, match=f"upload {words}"):
+        decode_bytes(path.read_bytes(), "upload", (32,))
+
+
+def test_files_that_may_not_be_read_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret.jpg"
+    photo(30, 20).save(path)
+
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)  # root may read everything
+    for read in (lambda: decode(path, 32), lambda: short_side(path)):
+        with pytest.raises(BadData, match=r"secret\.jpg cannot be read as an image \(Permission denied\)"):
+            read()
 
 
 @pytest.mark.parametrize("limit", [1000, 3000])  # 64 x 64 is an error for the one, a warning for the other

@@ -77,9 +77,10 @@ def decode_bytes(content: bytes, name: str, sizes: Sequence[int], *, max_pixels:
 def _decode(
     source: Path | BytesIO, path: Path, sizes: Sequence[int], max_pixels: int | None = None
 ) -> list[Pixels]:
-    side = max(DRAFT, *sizes)
+    side, start = max(DRAFT, *sizes), b""
     try:
-        with _open(source) as image:
+        start = _first_bytes(source)
+        with _open(source, start) as image:
             width, height = image.size
             if max_pixels is not None and width * height > max_pixels:
                 raise _Refused(f"{width} x {height} pixels, at most {max_pixels:,} are accepted")
@@ -94,17 +95,19 @@ def _decode(
                 finally:
                     image.close()  # frees the pixels before another large image is decoded
     except Exception as error:  # damaged files make Pillow's parsers raise almost anything
-        raise _unreadable(path, source, error) from error
+        raise _unreadable(path, start, error) from error
 
 
 def short_side(path: Path) -> int:
     """The smaller of a picture's width and height, in pixels; they are not decoded."""
     check_file(path)
+    start = b""
     try:
-        with _open(path) as image:
+        start = _first_bytes(path)
+        with _open(path, start) as image:
             return min(image.size)
     except Exception as error:  # as in `decode_sizes`
-        raise _unreadable(path, path, error) from error
+        raise _unreadable(path, start, error) from error
 
 
 def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -145,9 +148,8 @@ def _missing(path: Path) -> str:
     return f"There is no file {path}; check the spelling, or whether it was moved or removed."
 
 
-def _open(source: Path | BytesIO) -> Image.Image:
-    """The file as an image whose pixels are not decoded yet."""
-    start = _first_bytes(source)
+def _open(source: Path | BytesIO, start: bytes) -> Image.Image:
+    """The file as an image whose pixels are not decoded yet; `start` is how it begins."""
     if start.startswith(JPEG):
         # not by Image.open, which refuses large JPEGs before they can be asked for a fraction
         return JpegImageFile(source)
@@ -201,8 +203,8 @@ def _empty(name: object) -> BadData:
     return BadData(f"{name} is an empty file, as a failed copy leaves it; copy the photo again, or remove it.")
 
 
-def _unreadable(path: Path, source: Path | BytesIO, error: Exception) -> BadData:
-    return BadData(f"{path} cannot be read as an image ({_reason(error)}); {_remedy(source, path, error)}.")
+def _unreadable(path: Path, start: bytes, error: Exception) -> BadData:
+    return BadData(f"{path} cannot be read as an image ({_reason(error)}); {_remedy(path, start, error)}.")
 
 
 def _reason(error: Exception) -> str:
@@ -214,15 +216,15 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _remedy(source: Path | BytesIO, path: Path, error: Exception) -> str:
-    """What to do about a file that cannot be decoded."""
+def _remedy(path: Path, start: bytes, error: Exception) -> str:
+    """What to do about a file that begins with `start` and cannot be decoded."""
     if isinstance(error, _Refused):
         return "save a smaller copy"
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
         # a JPEG is read at a fraction
-        other = "a JPEG that is not progressive" if _first_bytes(source).startswith(JPEG) else "a copy as JPEG"
+        other = "a JPEG that is not progressive" if start.startswith(JPEG) else "a copy as JPEG"
         return f"save a smaller copy, or {other}"
-    foreign = path.suffix.lower() in FOREIGN_SUFFIXES or HEIC.match(_first_bytes(source))
+    foreign = path.suffix.lower() in FOREIGN_SUFFIXES or HEIC.match(start)
     return "export it as JPEG" if foreign else "mend or remove it"
 
 
