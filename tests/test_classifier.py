@@ -63,6 +63,7 @@ def test_it_learns_labels_that_it_never_saw_and_keeps_the_old_ones(fitted: Conti
     assert (fitted.classes_[probabilities.argmax(1)] == fitted.predict(x)).all()
 
 
+@pytest.mark.slow
 def test_unlike_anything_taught_is_unknown() -> None:
     classifier = ContinualClassifier(image_size=32, memory=200).fit(*pictures([5, 3, 9, 7], n=40))
     answers = classifier.predict(pictures([5, 3, 9, 7], n=25, seed=3)[0], unknown=True)

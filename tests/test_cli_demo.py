@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from command import Call
 from triphase.bench.run import Report
 
 
+@pytest.mark.slow
 def test_demo_as_one_document_with_a_page_that_needs_nothing_else(triphase: Call, tmp_path: Path) -> None:
     answer = triphase("demo", "--epochs-scale", "0.1", "--out", "shown", "--no-lessons", "--json")
     assert answer.status == 0 and answer.err == ""

@@ -178,6 +178,7 @@ def test_a_run_begun_on_one_device_goes_on_on_another(tmp_path: Path, stop_at_sa
     assert run(again, tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run").amca == report.amca
 
 
+@pytest.mark.slow
 def test_a_classifier_learns_and_answers_on_the_device_as_on_the_cpu() -> None:
     options: dict[str, Any] = {"backbone": "small_cnn", "image_size": 8, "memory": 60}
     x = tiny_images().read(torch.arange(36)).numpy()

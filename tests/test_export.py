@@ -54,6 +54,7 @@ def test_some_photos_are_known_and_others_unknown(original: World, tmp_path: Pat
     assert 0 < int(known.sum()) < len(known), "else the tests above say nothing about the flag"
 
 
+@pytest.mark.slow
 def test_a_pre_trained_network_is_exported_from_its_stored_graphs(lite0_model: Path, tmp_path: Path) -> None:
     done_ = export(lite0_model, tmp_path / "model.onnx", photos=lite0_model.with_name("test"))
     assert (done_.checked_on, done_.parity.n, done_.latents) == ("photos", 18, None)

@@ -38,6 +38,7 @@ def lessons(lite0_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
+@pytest.mark.slow
 def test_summaries_are_stored_and_read_by_the_closed_form(lessons: Path) -> None:
     taught = model_of(lessons / "model")
     memory, closed = taught.memory, taught.learner.closed_form

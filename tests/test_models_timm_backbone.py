@@ -261,6 +261,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
+@pytest.mark.slow
 def test_a_model_is_taught_and_answers_without_internet(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

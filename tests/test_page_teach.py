@@ -99,6 +99,7 @@ def test_a_lesson_of_mixed_up_labels_is_refused_and_its_photos_can_be_corrected(
         assert served.get("")["version"] == 1
 
 
+@pytest.mark.slow
 def test_a_doubtful_plan_asks_whether_it_is_meant(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:
@@ -114,6 +115,7 @@ def test_a_doubtful_plan_asks_whether_it_is_meant(visitor: Visitor, world: World
         expect(visitor.card("red")).to_contain_text("3 taught")
 
 
+@pytest.mark.slow
 def test_pictures_stay_while_they_are_learned_and_the_end_is_told_elsewhere(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:

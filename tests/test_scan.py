@@ -337,6 +337,7 @@ for n in (12, 48):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the peak")
 def test_memory_does_not_grow_with_the_number_of_photos(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PEAK, str(tmp_path)]

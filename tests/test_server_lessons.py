@@ -365,6 +365,7 @@ def test_a_model_that_many_ask_for_at_once_is_opened_once(world: World) -> None:
         assert sorted(made) == [201] + [422] * 7
 
 
+@pytest.mark.slow
 def test_a_lesson_from_a_folder_may_learn_from_its_unlabelled_photos(world: World, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     shutil.copytree(world.two, photos)
