@@ -69,7 +69,10 @@ def main(model: str, photos: list[str]) -> None:
     about = session.get_modelmeta().custom_metadata_map
     names, how = json.loads(about["classes"]), json.loads(about["preprocessing"])
     for path in photos:
-        pixels = prepare(path, how)[None]  # any number of photos may be stacked
+        try:
+            pixels = prepare(path, how)[None]  # any number of photos may be stacked
+        except OSError as error:
+            sys.exit(f"{path} cannot be read as an image: {error}")
         probabilities, labels, unknown = session.run(["probabilities", "class", "unknown"], {"pixels": pixels})
         best, share = names[labels[0]], f"{probabilities[0, labels[0]]:.1%}"
         print(f"{path}: unknown (best guess: {best}, {share})" if unknown[0] else f"{path}: {best} ({share})")

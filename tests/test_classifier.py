@@ -172,6 +172,7 @@ def test_grey_pictures_and_other_sizes_are_taken() -> None:
         (np.zeros((2, 8, 8, 3), np.uint8), ["b", "a"], "are the same with labels b and a"),
         (["/nowhere/x.png"], ["a"], "There is no file /nowhere/x.png"),
         ([3, 4], ["a", "b"], "a path, a PIL image or a uint8 array"),
+        (3, ["a", "b"], "Give a list of paths"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_changes_nothing(x: Any, y: Any, complaint: str) -> None:
@@ -193,6 +194,8 @@ def test_bad_input_gets_a_sentence_and_changes_nothing(x: Any, y: Any, complaint
         ({"learner": "bic"}, "No learner is called"),
         ({"backbone": "vgg"}, "No backbone is called"),
         ({"memory": "10B"}, "number of samples"),
+        ({"backbone": None}, "backbone is the name of a network"),
+        ({"device": 3}, "device is a name"),
     ],
 )
 def test_options_are_checked_when_learning_begins(options: dict[str, Any], complaint: str) -> None:
@@ -383,9 +386,35 @@ def test_a_name_that_no_label_has_makes_strings_of_all(labels: list[Any], name: 
     assert ContinualClassifier.load(tmp_path / "model").classes_.tolist() == [name, str(labels[1])]
 
 
-def test_arrays_that_run_backwards_are_taken(fitted: ContinualClassifier) -> None:
+def test_arrays_that_run_backwards_or_cannot_be_written_are_taken(fitted: ContinualClassifier) -> None:
     x = pictures([5], n=2)[0]
     np.testing.assert_array_equal(fitted.predict(x[..., ::-1]), fitted.predict(x[..., ::-1].copy()))
+    fixed = x.copy()
+    fixed.setflags(write=False)
+    np.testing.assert_array_equal(fitted.predict(fixed), fitted.predict(x))
+
+
+class Indexed:
+    """Pictures that are looked up by a label, as a pandas Series that was filtered."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = dict(enumerate(values, start=100))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Any:
+        return iter(self.values.values())
+
+    def __getitem__(self, label: int) -> Any:
+        return self.values[label]
+
+
+def test_pictures_that_are_looked_up_by_a_label_are_taken() -> None:
+    x, y = pictures([0, 1], n=4)
+    series: Any = Indexed(x)
+    classifier = ContinualClassifier(**SMALL).fit(series, y)
+    np.testing.assert_array_equal(classifier.predict(series), classifier.predict(x))
 
 
 @pytest.mark.parametrize("options", [{}, {"replay": "none"}])

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from lessons import SMALL, World, content, done, triphase
+from lessons import SMALL, World, content, done, paint, triphase
 from triphase.app import consolidate as module
 from triphase.app.consolidate import Judgement, consolidate, verdict
+from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.predictor import Predictor
 from triphase.app.store.versions import Store
 from triphase.errors import CannotWrite
@@ -115,7 +116,7 @@ def test_minutes_decide_how_often_it_trains(path: Path, monkeypatch: pytest.Monk
     assert consolidate(path, 1e6).epochs == module.MAX_EPOCHS
 
 
-@pytest.mark.parametrize("minutes", ["0", "-1", "nan"])
+@pytest.mark.parametrize("minutes", ["0", "-1", "nan", "inf"])
 def test_impossible_minutes_get_a_sentence(path: Path, minutes: str) -> None:
     answer = triphase("consolidate", path, "--minutes", minutes)
     assert answer.status == 1 and "minutes must be above 0" in answer.err
@@ -151,6 +152,49 @@ def test_a_thorough_lesson_consolidates_at_once_and_keeps_the_versions_asked_for
     found = json.loads(done("teach", path, world.two, "--thorough", "--force", "--keep", "1", "--json").out)
     assert found["published"] and found["consolidation"]["epochs"] == module.EPOCHS
     assert Store(path).version_numbers() == [3]
+
+
+def test_a_thorough_lesson_that_was_stopped_is_shown_and_goes_on_by_the_same_command(
+    world: World, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always(True, monkeypatch)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(module, "judge", _stop)
+        answer = triphase("teach", path, world.two, "--thorough", "--force")
+    assert answer.status == 1 and "run the same command to continue" in answer.err
+    assert "Version 2 is in use." in answer.out, "the lesson itself is done"
+    again = done("teach", path, world.two, "--thorough").out
+    assert "All 15 photos have been taught before" in again and "Version 3 is in use." in again
+
+
+def test_status_names_what_was_interrupted(world: World, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as stopped:
+        stopped.setattr(LessonCheckpoint, "saving", _stop)
+        assert triphase("consolidate", path).status == 1
+    assert "A consolidation is running or was interrupted" in done("status", path).out
+    done("rename", path, "red", "rot")  # the interrupted work began with another version
+    assert "interrupted" not in done("status", path).out
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_thorough_lesson_without_anything_to_consolidate_is_published_with_a_note(tmp_path: Path) -> None:
+    paint(tmp_path / "photos" / "red", "red", range(10))
+    words = (tmp_path / "model", tmp_path / "photos", *SMALL, "--thorough", "--json")
+    found = json.loads(done("teach", *words).out)
+    assert found["published"] and found["consolidation"] is None
+    assert "Not consolidated: With a single class" in found["notes"][-1]
+
+
+@pytest.mark.parametrize("options", [("--learner", "slda"), ("--replay", "none")])
+def test_a_thorough_lesson_that_cannot_be_consolidated_is_refused_at_once(
+    world: World, tmp_path: Path, options: tuple[str, str]
+) -> None:
+    answer = triphase("teach", tmp_path / "model", world.one, *SMALL, "--thorough", *options)
+    assert answer.status == 1 and "consolidate" in answer.err
+    assert not (tmp_path / "model").exists()
 
 
 def test_consolidation_keeps_the_versions_asked_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from lessons import SMALL, World, assert_same_state, done, paint, triphase, versions
+from triphase import ContinualClassifier
 from triphase.app import lesson_checkpoint
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.plan import LessonSettings
@@ -23,6 +24,7 @@ from triphase.app.store.versions import Store
 from triphase.app.teach import teach
 from triphase.checkpoint import Checkpoint
 from triphase.cli import main
+from triphase.errors import InvalidValue
 
 
 class Nursery:
@@ -129,6 +131,8 @@ def test_half_a_lesson_answers_and_must_be_finished_or_taken_back(
     for words in (("forget", "red"), ("rename", "red", "rot"), ("unteach", world.two)):
         answer = triphase(words[0], world.base, *words[1:])
         assert answer.status == 1 and "in part (--quick): finish it" in answer.err and "triphase undo" in answer.err
+    with pytest.raises(InvalidValue, match="A quick lesson of this model is not finished"):
+        ContinualClassifier.load(world.base).save(world.base, keep=1)
     other = triphase("teach", world.base, world.one)
     assert other.status == 1 and "not all its photos are in" in other.err and "triphase undo" in other.err
     done(*command)

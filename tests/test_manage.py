@@ -42,7 +42,7 @@ def test_predict_names_a_class_or_says_unknown(world: World, monkeypatch: pytest
 
 def test_evaluate_says_when_it_flatters(world: World) -> None:
     answer = done("evaluate", world.base, world.one)
-    assert "30 photos of these had been taught to the model" in answer.out
+    assert "The model was taught 30 of these photos" in answer.out
     assert re.search(r"Accuracy: [\d.]+ % on 30 photos\.", answer.out)
     stranger = triphase("evaluate", world.base, world.test)
     assert stranger.status == 1 and "never taught yellow" in stranger.err

@@ -155,7 +155,7 @@ def test_brn_replaces_every_batchnorm_and_changes_nothing_in_evaluation(name: st
         ({"name": "vgg"}, "'vgg'; there are efficientnet_lite0, efficientnet_lite1,"),
         ({"name": "small_cnn", "norm": "gn"}, "'bn'.*'brn'.*got 'gn'"),
         ({"name": "small_cnn", "cut": 3}, "small_cnn has no option cut; it has channels, image_size, seed"),
-        ({"name": "resnet32", "weights": Path("x.pth")}, "resnet32 has no option weights"),
+        ({"name": "resnet32", "weights": Path("x.pth")}, "resnet32 takes no file of weights; mobilenet_v1, .* do"),
         ({"name": "resnet32", "channels": 1}, "resnet32 takes RGB images, and these have 1 channel; use small_cnn"),
         ({"name": "resnet32", "image_size": 0}, "at least 1 pixel, got 0"),
         ({"name": "resnet32", "n_classes": -3}, "at least 0, got -3"),

@@ -1,6 +1,7 @@
 """Small photos are not blown up to the size of the network."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,13 +45,13 @@ def test_a_short_side_is_read_without_decoding(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["array", "pil", "channels first"])
 def test_pictures_of_programs_decide_as_well(kind: str) -> None:
     pixels = np.zeros((4, 32, 32, 3), dtype=np.uint8)
-    pictures = {
+    pictures: dict[str, Any] = {
         "array": pixels,
         "pil": [Image.fromarray(p) for p in pixels],
         "channels first": pixels.transpose(0, 3, 1, 2),
     }
     assert size_for_pictures(pictures[kind], 224) == 96
-    assert size_for_pictures(None, 224) == 224, "which is refused by whoever reads them"
+    assert size_for_pictures([3], 224) == 224, "which is refused by whoever reads them"
 
 
 def test_a_model_keeps_the_size_of_its_first_lesson(tmp_path: Path) -> None:

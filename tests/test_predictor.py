@@ -132,7 +132,7 @@ def test_it_reads_the_inference_parts_alone(model: Path, monkeypatch: pytest.Mon
     directory = Store(model).directory
     real = type(directory).read_part
 
-    def read_part(self: Any, digest: str, **how: bool) -> Any:
+    def read_part(self: Any, digest: str, **how: Any) -> Any:
         read.append(name_of[digest])
         return real(self, digest, **how)
 

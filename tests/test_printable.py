@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from triphase.cli import main
+from triphase.cli.printing import print_rows
 from triphase.errors import BadData, CannotWrite, TriphaseWarning, few
 from triphase.printable import HIDDEN_CATEGORIES, printable
 
@@ -168,3 +169,16 @@ def test_wrong_usage_with_a_nasty_word_is_refused_in_a_printable_sentence(tmp_pa
         ["teach", tmp_path, tmp_path, "--keep", NASTY],
     ):
         assert triphase(*words).status == 2
+
+
+@pytest.mark.parametrize(
+    "words", [["teach", "", "photos"], ["status", ""], ["bench", "run", "digits-5", "--out", ""]]
+)
+def test_an_empty_argument_is_wrong_usage(words: list[str]) -> None:
+    answer = triphase(*words)
+    assert answer.status == 2 and "An argument is empty" in answer.err
+
+
+def test_columns_stand_below_each_other_whatever_a_name_is_made_of(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([["kiwi", "1"], ["\u30ad\u30a6\u30a4", "2"], ["e\u0301te", "3"]])
+    assert capsys.readouterr().out.splitlines() == ["kiwi    1", "\u30ad\u30a6\u30a4  2", "e\u0301te     3"]

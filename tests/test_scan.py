@@ -68,7 +68,7 @@ def test_images_count_by_content_whatever_their_suffix(tmp_path: Path) -> None:
     picture(tmp_path / "raw" / "photo.nef", 110, format="TIFF")  # a camera's raw file begins as a TIFF
     found = scan(tmp_path, 8)
     assert torch.bincount(found.labels).tolist() == [6, 1, 6] and found.names == ["none", "text", "wrong"]
-    assert found.remarks == [f"Folder raw holds no photo (1 other files, such as {tmp_path}/raw/photo.nef)."]
+    assert found.remarks == [f"Folder raw holds no photo (1 other file, such as {tmp_path}/raw/photo.nef)."]
 
 
 def test_an_empty_class_folder_is_a_note(tmp_path: Path) -> None:
@@ -242,6 +242,14 @@ def test_photos_taught_before_are_counted_and_corrected_ones_marked(
     assert again.images.read(torch.arange(0)).shape == (0, 3, 8, 8)
 
 
+def test_a_model_beside_the_photos_is_no_folder_without_photos(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    Image.fromarray(scene(0)).save(tmp_path / "cat" / "0.png")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "LOCK").touch()
+    assert scan(tmp_path, 8).remarks == []
+
+
 def test_a_photo_is_decoded_once_for_both_of_its_squares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for i, suffix in enumerate(("png", "jpg", "webp")):
         path = tmp_path / "cat" / f"{i}.{suffix}"
@@ -251,9 +259,9 @@ def test_a_photo_is_decoded_once_for_both_of_its_squares(tmp_path: Path, monkeyp
     thumbnails = torch.stack([decode(path, HASH_SIZE) for path in sorted((tmp_path / "cat").iterdir())])
     opened: list[Path] = []
 
-    def noted(path: Path) -> Image.Image:
+    def noted(path: Path, start: bytes) -> Image.Image:
         opened.append(path)
-        return open_image(path)
+        return open_image(path, start)
 
     monkeypatch.setattr(decoding, "_open", noted)
     found = scan(tmp_path, 128, Budget(1 << 20))

@@ -58,8 +58,8 @@ def test_used_they_change_the_network_and_nothing_is_counted(world: World, photo
     answer = done("teach", using, photos, *PSEUDO)
     assert answer.err.count("Decoding new photos") == answer.err.count("Decoding photos without labels") == 1
     assert (
-        "Of 6 photos in _unlabelled, " in answer.out
-        and "were learned with the class that the model gave them" in answer.out
+        "6 photos in _unlabelled: " in answer.out
+        and "learned with the class that the model was sure of" in answer.out
     )
     a, b = model_of(ignoring), model_of(using)
     assert not torch.equal(a.network.head.weight, b.network.head.weight)
@@ -113,7 +113,11 @@ def test_a_broken_unlabelled_photo_is_named_or_skipped(world: World, photos: Pat
     model = copied(world, tmp_path / "model")
     answer = triphase("teach", model, photos, *PSEUDO)
     assert answer.status == 1 and "broken.png" in answer.err and "--skip-bad" in answer.err
-    assert "Of 6 photos in _unlabelled" in done("teach", model, photos, *PSEUDO, "--skip-bad").out
+    skipping = ("teach", model, photos, *PSEUDO, "--skip-bad")
+    planned = done(*skipping, "--dry-run").out
+    taught = done(*skipping).out
+    assert "6 photos in _unlabelled: " in taught
+    assert all("Skipped 1 photo:" in out and "broken.png cannot be read" in out for out in (planned, taught))
 
 
 @pytest.mark.slow

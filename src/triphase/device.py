@@ -25,6 +25,8 @@ def choose(name: str | torch.device) -> torch.device:
     """
     if isinstance(name, torch.device):
         return name
+    if not isinstance(name, str):
+        raise InvalidValue(f"device is a name such as 'auto', 'cpu' or 'cuda:1', got {name!r}.")
     if name == "auto":
         return torch.device(next((kind for kind in ACCELERATORS if _count(kind)), "cpu"))
     kind, colon, number = name.partition(":")

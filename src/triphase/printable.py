@@ -1,4 +1,4 @@
-"""Text for people: names of files and classes without hidden characters, and percentages."""
+"""Text for people: names of files and classes without hidden characters, numbers with their nouns, percentages."""
 
 import re
 import unicodedata
@@ -50,3 +50,22 @@ def percent(value: float | None) -> str:
     ('98.8 %', '–')
     """
     return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def count(n: int, what: str) -> str:
+    """A number with its noun, in the singular or plural.
+
+    >>> count(1, "photo"), count(2000, "photo"), count(2, "class")
+    ('1 photo', '2,000 photos', '2 classes')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}{'es' if what.endswith('s') else 's'}"
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes.
+
+    >>> columns("kiwi"), columns("\u30ad\u30a6\u30a4"), columns("e\u0301")
+    (4, 6, 1)
+    """
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.category(character) in ("Mn", "Me", "Cf") for character in text)

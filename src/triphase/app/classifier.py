@@ -26,7 +26,7 @@ from triphase.app.near_duplicates import HASH_SIZE, dhash
 from triphase.app.network import complete_options
 from triphase.app.options import ModelOptions
 from triphase.app.photo_size import size_for_pictures
-from triphase.app.pictures import Pictures, as_images
+from triphase.app.pictures import Pictures, as_batch, as_images
 from triphase.app.plan import KEEP
 from triphase.app.predictor import Predictor
 from triphase.app.publishing import version_state
@@ -99,22 +99,21 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             del self.__dict__["_busy"]
 
     def _lesson(self, X: Pictures, y: Sequence[Any] | NDArray[Any], *, in_order: bool) -> ContinualClassifier:
-        labels, kind = _labels(y)
+        labels, kind, pictures = *_labels(y), as_batch(X)
         names = list(dict.fromkeys(labels))
         if in_order:
             names.sort(key=KINDS[kind])
         if not hasattr(self, "model_"):
             options = ModelOptions(**self._model_options())
-            completed, _ = complete_options(options, len(labels), partial(size_for_pictures, X))
+            completed, _ = complete_options(options, len(labels), partial(size_for_pictures, pictures))
             model = Model(completed, context=self._context())
         else:
             model = self.model_
             model.options.check_agreement(model.size, self._model_options())
-            if model.pending:
-                raise InvalidValue("A quick lesson of this model is not finished; run triphase teach again first.")
+            _refuse_pending(model)
             if kind != self._kind:
                 raise InvalidValue(f"Labels were {self._kind} before and are {kind} now; keep to one kind.")
-        images = as_images(X, model.size)
+        images = as_images(pictures, model.size)
         if len(images) != len(labels):
             raise InvalidValue(f"{len(images)} images and {len(labels)} labels: give one label for each image.")
         if len(images) == 0:
@@ -149,6 +148,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         are kept for `undo`.
         """
         model, store = self._fitted(), Store(directory)
+        _refuse_pending(model)
         info = model.describe() | {"labels": self._kind}
         with store.lock():
             current = store.current()
@@ -221,6 +221,12 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if moved:
             removal.unteach(model, images.select(torch.tensor(moved)))
         return torch.tensor([row for id_, row in first.items() if id_ not in model.taught], dtype=torch.long)
+
+
+def _refuse_pending(model: Model) -> None:
+    """Refuse a model that has learned its last lesson in part: only `triphase teach` can finish that."""
+    if model.pending:
+        raise InvalidValue("A quick lesson of this model is not finished; run triphase teach again first.")
 
 
 def _labels(y: Sequence[Any] | NDArray[Any]) -> tuple[list[str], str]:

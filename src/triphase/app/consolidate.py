@@ -19,7 +19,7 @@ from triphase.app.learning import calibrate
 from triphase.app.lesson_checkpoint import LessonCheckpoint
 from triphase.app.manage import changing
 from triphase.app.model import Model
-from triphase.app.plan import KEEP, LessonPrecision
+from triphase.app.plan import KEEP, LessonPrecision, check_consolidates
 from triphase.app.publishing import clean_up, version_state
 from triphase.app.store.versions import open_store
 from triphase.data.feature_cache import unpack
@@ -93,8 +93,8 @@ def consolidate(
 
     If it is killed, the same call continues it. If the result is not better, the model does not change.
     """
-    if minutes is not None and not minutes > 0:
-        raise InvalidValue(f"minutes must be above 0, got {minutes}.")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise InvalidValue(f"minutes must be above 0 and finite, got {minutes:g}.")
     started, notes = time.perf_counter(), list[str]()
     with changing(path, device) as (store, model, version):
         learner, samples = _check(model)
@@ -166,17 +166,17 @@ def judge(model: Model) -> Judgement:
 
 def _check(model: Model) -> tuple[Consolidates, int]:
     """The learner and the number of its samples; refuses a model without anything to train or to evaluate on."""
-    if not isinstance(model.learner, Consolidates):
-        raise InvalidValue(f"The learner {model.options.learner} has nothing to consolidate; anchored has.")
-    if model.memory is None or len(samples := model.memory.slots()) == 0:
-        raise InvalidValue("Nothing is stored of what was taught (--replay none), so nothing can be consolidated.")
+    learner = check_consolidates(model)
+    assert model.memory is not None
+    if len(samples := model.memory.slots()) == 0:
+        raise InvalidValue("All photos that are stored are held out, so there is nothing to train on.")
     if len(model.exemplars()[1]) == 0:
         raise InvalidValue(
             "No photo was held out, so it cannot be measured whether the model got better: teach more photos first."
         )
     if len(model.names) < 2:
         raise InvalidValue("With a single class there is nothing to tell apart: teach a second one first.")
-    return model.learner, len(samples)
+    return learner, len(samples)
 
 
 def _epochs(model: Model, samples: int, minutes: float | None) -> int:

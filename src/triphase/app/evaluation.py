@@ -213,7 +213,7 @@ def guard(before_correct: Tensor, after_correct: Tensor, y: Tensor, max_drop: fl
 def check_max_drop(max_drop: float) -> None:
     """Refuse a limit outside [0, 1)."""
     if not 0 <= max_drop < 1:
-        raise InvalidValue(f"max_drop must be in [0, 1), got {max_drop}: 0.02 allows a loss of 2 points.")
+        raise InvalidValue(f"max_drop must be from 0 to below 1, got {max_drop:g}: 0.02 allows a loss of 2 points.")
 
 
 def near_chance(correct: Tensor, n_classes: int, reference: float, fraction: float = 0.5) -> bool:

@@ -54,6 +54,8 @@ class ModelOptions:
             raise InvalidValue("ranpac mixes all classes in one matrix, so none could be forgotten; take slda.")
         if self.learner not in LEARNERS:
             raise InvalidValue(f"No learner is called {self.learner!r} here; there are {', '.join(LEARNERS)}.")
+        if not isinstance(self.backbone, str):
+            raise InvalidValue(f"backbone is the name of a network, got {self.backbone!r}.")
         for name in ("image_size", "seed"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _integer(name, getattr(self, name)))

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -47,16 +48,15 @@ def size_for_folder(folder: Path, suggested: int) -> int:
     return size_for(sides, suggested)
 
 
-def size_for_pictures(pictures: Any, suggested: int) -> int:
-    """The same for pictures as programs have them; anything else is ignored here."""
+def size_for_pictures(pictures: list[Any] | NDArray[Any] | Tensor, suggested: int) -> int:
+    """The same for pictures as programs have them, in a list or one array; anything else is ignored here."""
     sides = []
-    with suppress(TypeError):  # it has no length
-        for picture in [pictures[i] for i in range(0, len(pictures), max(1, len(pictures) // N_SAMPLED))]:
-            with suppress(BadData):
-                if isinstance(picture, (str, Path)):
-                    sides.append(short_side(Path(picture)))
-                elif isinstance(picture, Image.Image):
-                    sides.append(min(picture.size))
-                elif isinstance(picture, (np.ndarray, Tensor)) and picture.ndim >= 2:
-                    sides.append(sorted(picture.shape)[-2])  # the number of channels is less
+    for picture in pictures[:: max(1, len(pictures) // N_SAMPLED)]:
+        with suppress(BadData):
+            if isinstance(picture, (str, Path)):
+                sides.append(short_side(Path(picture)))
+            elif isinstance(picture, Image.Image):
+                sides.append(min(picture.size))
+            elif isinstance(picture, (np.ndarray, Tensor)) and picture.ndim >= 2:
+                sides.append(sorted(picture.shape)[-2])  # the number of channels is less
     return size_for(sides, suggested)

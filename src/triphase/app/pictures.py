@@ -22,17 +22,26 @@ from triphase.image_size import scaling_of
 Pictures = Union[Sequence[Union[str, Path, Image.Image, "NDArray[np.uint8]"]], "NDArray[np.uint8]", Tensor]
 
 
+def as_batch(X: Pictures) -> list[Any] | NDArray[Any] | Tensor:
+    """Several pictures as a list or one array; a single picture is refused."""
+    _refuse_single(X)
+    if isinstance(X, (np.ndarray, Tensor)) and not _is_array_of_paths(X):
+        return X
+    try:
+        return list(X)  # pandas looks indices up, a list counts
+    except TypeError:
+        kind = type(X).__name__
+        raise InvalidValue(f"Give a list of paths, PIL images or uint8 arrays, or one array, not {kind}.") from None
+
+
 def as_images(X: Pictures, size: int) -> Images:
     """Pictures of any kind as images of one size; ids are made of their content."""
-    _refuse_single(X)
-    if _is_array_of_paths(X):
-        X = list(X)
-    if isinstance(X, (np.ndarray, Tensor)):
-        pixels = _batch(torch.as_tensor(_forward(X)), size)
+    pictures = as_batch(X)
+    if isinstance(pictures, (np.ndarray, Tensor)):
+        pixels = _batch(torch.as_tensor(_usable(pictures)), size)
         return Images.from_array(pixels, torch.zeros(len(pixels), dtype=torch.long))
-    pictures = list(X)
     if pictures and all(isinstance(picture, (str, Path)) for picture in pictures):
-        paths = [Path(picture) for picture in pictures]  # type: ignore[arg-type]
+        paths = [Path(picture) for picture in pictures]
         for path in paths:
             check_file(path)
         ids = torch.tensor([file_id(path) for path in paths])
@@ -62,9 +71,9 @@ def _is_array_of_paths(X: object) -> bool:
     return isinstance(X, np.ndarray) and X.dtype.kind in "OU"
 
 
-def _forward(array: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
-    """An array with positive strides: torch accepts no others, such as BGR[..., ::-1]."""
-    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array
+def _usable(array: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
+    """An array that torch takes: with positive strides, unlike BGR[..., ::-1], and writable, unlike memory maps."""
+    return np.require(array, requirements=["C", "W"]) if isinstance(array, np.ndarray) else array
 
 
 def _one(picture: Any, size: int) -> Tensor:
@@ -72,7 +81,7 @@ def _one(picture: Any, size: int) -> Tensor:
         _check_area(*picture.size)
         return square(picture, size)
     if isinstance(picture, (np.ndarray, Tensor)):
-        return _batch(torch.as_tensor(_forward(picture))[None], size)[0]
+        return _batch(torch.as_tensor(_usable(picture))[None], size)[0]
     if isinstance(picture, (str, Path)):
         raise InvalidValue("The list mixes paths with images: give all as paths, or open each path with PIL.")
     raise InvalidValue(f"An image is a path, a PIL image or a uint8 array, got {type(picture).__name__}.")

@@ -24,7 +24,7 @@ from triphase.data.sources.folder import class_folders, unlabelled_files
 from triphase.data.streams import NO_IMAGES
 from triphase.errors import InvalidValue, Mismatch
 from triphase.events import OnEvent
-from triphase.learners.protocol import QuickLearner, UsesUnlabelled
+from triphase.learners.protocol import Consolidates, QuickLearner, UsesUnlabelled
 
 KEEP = 10  # versions
 LessonPrecision = Literal["float32", "bfloat16"]  # float16 would need a scale of the loss from lesson to lesson
@@ -41,6 +41,7 @@ class LessonSettings:
     keep: int = KEEP
     unlabelled: Unlabelled = "ignore"  # pseudo: learn from photos in _unlabelled as what the model takes them for
     precision: LessonPrecision = "float32"  # of activations while it is learned; on the CPU, not of a frozen llf
+    thorough: bool = False  # a consolidation will follow: refuse a model that cannot have one
 
     def __post_init__(self) -> None:
         check_max_drop(self.max_drop)
@@ -86,6 +87,15 @@ class Plan:
         }
 
 
+def check_consolidates(model: Model) -> Consolidates:
+    """The learner of a model, if it can be consolidated and samples are stored for that."""
+    if not isinstance(model.learner, Consolidates):
+        raise InvalidValue(f"The learner {model.options.learner} has nothing to consolidate; anchored has.")
+    if model.memory is None:
+        raise InvalidValue("Nothing is stored of what was taught (--replay none), so nothing can be consolidated.")
+    return model.learner
+
+
 def plan_lesson(
     store: Store,
     folder: Path,
@@ -98,6 +108,8 @@ def plan_lesson(
     model, pending, chosen = _open(store, folder, options, context)
     if settings.quick and not isinstance(model.learner, QuickLearner):
         raise InvalidValue(f"The learner {model.options.learner} has one speed; --quick needs anchored.")
+    if settings.thorough:
+        check_consolidates(model)
     taught = {id_: model.names[label] for id_, label in model.taught.items()}
     photos = scan(folder, model.size, context.budget, taught=taught, skip_bad=settings.skip_bad, on_event=on_event)
     if pending - set(photos.ids.tolist()):
@@ -115,7 +127,8 @@ def plan_lesson(
     n_known_already, n_corrected = sum(photos.known_already.values()), int(photos.corrected.sum())
     taken = {*taught, *photos.ids.tolist()}
     unlabelled, remarks = _unlabelled(folder, model, settings, bool(counts), taken, on_event)
-    photos = replace(photos, remarks=[*chosen, *photos.remarks, *remarks])
+    skipped = [*photos.skipped, *unlabelled.skipped]
+    photos = replace(photos, remarks=[*chosen, *photos.remarks, *remarks], skipped=skipped)
     return Plan(photos, model, pending, counts, n_known_already, n_corrected, doubtful, unlabelled)
 
 
@@ -133,7 +146,7 @@ def _unlabelled(
 
         return scan_unlabelled(folder, size, budget, taken, skip_bad=skip_bad, on_event=report), []
     remarks = [left_out_message(len(found), model.options.learner, uses, asked_for)] if found else []
-    return UnlabelledPhotos(NO_IMAGES, torch.empty(0, 2, dtype=torch.long)), remarks
+    return UnlabelledPhotos(NO_IMAGES, torch.empty(0, 2, dtype=torch.long), []), remarks
 
 
 def _open(

@@ -159,7 +159,9 @@ def nothing_to_learn(store: Store, plan: Plan, settings: LessonSettings, started
         store.prune(settings.keep)
     none = torch.empty(0, dtype=torch.bool)
     nothing = Evaluation([], guard(none, none, none.long(), settings.max_drop), [], labels_mixed_up=False)
-    message = f"All {plan.n_known_already} photos have been taught before: there is nothing to learn."
+    known = plan.n_known_already
+    photos = "The photo has" if known == 1 else f"All {known:,} photos have"
+    message = f"{photos} been taught before: there is nothing to learn."
     return _outcome(store, plan, nothing, 0, False, [*plan.photos.remarks, message], started)
 
 

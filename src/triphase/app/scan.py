@@ -23,6 +23,7 @@ from triphase.data.sources.folder import class_folders, layout, nested_classes, 
 from triphase.data.streams import UNLABELLED
 from triphase.errors import BadData, InvalidValue, few
 from triphase.events import OnEvent
+from triphase.printable import count
 
 SKIP_BAD = "To go on without, use --skip-bad."
 CHUNK = 32  # files handed to the threads together, so that a huge folder does not fill the memory
@@ -74,6 +75,7 @@ class UnlabelledPhotos(NamedTuple):
 
     images: Images
     hashes: Tensor  # (n, 2) from `dhash`
+    skipped: list[str]  # a sentence for each photo that cannot be read (only with skip_bad)
 
 
 class _File(NamedTuple):
@@ -157,7 +159,7 @@ def scan_unlabelled(
     ids = torch.tensor([file.id for file in wanted], dtype=torch.long)[rows]
     assert decoded.pixels is not None
     images = Images(decoded.pixels.__getitem__, torch.full((len(rows),), UNLABELLED), ids, rows)
-    return UnlabelledPhotos(images, decoded.hashes[rows])
+    return UnlabelledPhotos(images, decoded.hashes[rows], faults)
 
 
 def find_taught(
@@ -197,8 +199,8 @@ def _list(root: Path) -> tuple[list[_File], list[str], str]:
     for folder, images, others in folders:
         name = _class_of(folder)
         files += [_File(name, path) for path in images]
-        if not images:
-            also = f" ({len(others)} other files, such as {others[0]})" if others else ""
+        if not images and not (folder / "LOCK").exists():  # a model may lie beside the photos
+            also = f" ({count(len(others), 'other file')}, such as {others[0]})" if others else ""
             remarks.append(f"Folder {name} holds no photo{also}.")
     return files, remarks, nested_classes(folders)
 

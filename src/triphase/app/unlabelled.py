@@ -17,6 +17,7 @@ from triphase.data import UNLABELLED_FOLDER
 from triphase.data.feature_cache import latents
 from triphase.data.memory import HELD_OUT
 from triphase.learners.protocol import UsesUnlabelled
+from triphase.printable import count
 
 Unlabelled = Literal["ignore", "pseudo"]
 
@@ -35,7 +36,7 @@ def with_unlabelled(model: Model, lesson: Lesson, photos: UnlabelledPhotos) -> L
 
 def left_out_message(n: int, learner: str, uses: bool, asked_for: bool) -> str:
     """The sentence about n photos that are left out."""
-    left_out = f"{n:,} photos in {UNLABELLED_FOLDER} were left out"
+    left_out = f"{count(n, 'photo')} in {UNLABELLED_FOLDER} {'was' if n == 1 else 'were'} left out"
     if not uses:
         return f"{left_out}: {learner} learns from labelled photos alone."
     if asked_for:
@@ -48,11 +49,11 @@ def learned_message(model: Model, lesson: Lesson, n: int) -> list[str]:
     learner, offered = model.learner, len(lesson.experience.unlabelled)
     if n == 0 or not isinstance(learner, UsesUnlabelled):
         return []
-    alike = f", {n - offered:,} look like photos that are held out" if offered < n else ""
     used = learner.n_pseudo_labelled
+    alike = f"; too much like held-out photos: {n - offered:,}" if offered < n else ""
     return [
-        f"Of {n:,} photos in {UNLABELLED_FOLDER}, {used:,} were learned with the class that the model gave them; "
-        f"it was not sure of {offered - used:,}{alike}."
+        f"{count(n, 'photo')} in {UNLABELLED_FOLDER}: learned with the class that the model was sure of: {used:,}; "
+        f"left out because it was not sure: {offered - used:,}{alike}."
     ]
 
 

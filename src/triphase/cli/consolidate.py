@@ -16,8 +16,9 @@ from triphase.cli.arguments import JSON, ModelFolder
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count, print_json, say
+from triphase.cli.printing import print_json, say
 from triphase.errors import Interrupted
+from triphase.printable import count
 
 PrecisionOption = Annotated[
     LessonPrecision,

@@ -11,9 +11,9 @@ from triphase.cli.arguments import JSON, ModelFolder, PhotoFolder, SkipBad
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count, print_json, print_skipped, say
+from triphase.cli.printing import print_json, print_skipped, say
 from triphase.cli.tables import cell, plain_table
-from triphase.printable import percent
+from triphase.printable import count, percent
 
 
 def evaluate(
@@ -41,5 +41,5 @@ def evaluate(
     say(f"Accuracy: {percent(result.accuracy)} on {count(result.images, 'photo')}.")
     say(f'Answered with "unknown": {percent(result.unknown_rate)}.')
     if result.taught:
-        say(f"{count(result.taught, 'photo')} of these had been taught to the model, so the accuracy is too high.")
+        say(f"The model was taught {result.taught:,} of these photos, so the accuracy is too high.")
     print_skipped(result.skipped)

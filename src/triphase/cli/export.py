@@ -16,9 +16,9 @@ from triphase.app.quantization import QuantizationLoss
 from triphase.cli.arguments import JSON, ModelFolder, SkipBad
 from triphase.cli.device import Device, open_device
 from triphase.cli.live import live, print_line, progress_console
-from triphase.cli.printing import count, print_json, print_skipped, say
+from triphase.cli.printing import print_json, print_skipped, say
 from triphase.cli.tables import plain_table
-from triphase.printable import percent
+from triphase.printable import count, percent
 
 
 class ExportView:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from triphase.cli.live import bar, print_line, progress_console
-from triphase.cli.printing import count
+from triphase.printable import count
 
 SCANS = {"scan": "Scanning photos", "decode": "Decoding new photos", "answer": "Classifying photos"}
 UNLABELLED_SCANS = {"scan": "Scanning photos without labels", "decode": "Decoding photos without labels"}

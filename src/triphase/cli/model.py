@@ -14,8 +14,9 @@ from triphase.cli.arguments import JSON, ModelFolder, SkipBad
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count, print_skipped
+from triphase.cli.printing import print_skipped
 from triphase.cli.versions import NEVER_UNKNOWN, print_change
+from triphase.printable import count
 
 ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="Name of the class.")]
 
@@ -86,8 +87,9 @@ def unteach(
     for name in before:
         if name not in version.info["classes"]:
             text += f" {forgotten_message(name)}"
-    text += " What the trained layers have learned from them remains in their weights."
-    text += " Older versions still contain them."
+    them = "it" if done.images == 1 else "them"
+    text += f" What the trained layers have learned from {them} remains in their weights."
+    text += f" Older versions still contain {them}."
     text += "" if version.info["unknown"] else f" From now on, {NEVER_UNKNOWN}."
     print_change(as_json, model, version, text, images=done.images, skipped=done.skipped)
     if not as_json:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from triphase.errors import FEW
-from triphase.printable import printable
+from triphase.printable import columns, count, printable
 
 
 def print_json(document: object) -> None:
@@ -16,23 +16,15 @@ def print_json(document: object) -> None:
 def print_rows(rows: Sequence[Sequence[str]]) -> None:
     """Print the rows of a table without header, in columns two spaces apart, names escaped."""
     shown = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    widths = [max(map(columns, column)) for column in zip(*shown, strict=True)]
     for row in shown:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        padded = [cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)]
+        print("  ".join(padded).rstrip())
 
 
 def say(line: str) -> None:
     """Print a sentence for people on stdout, names in it escaped."""
     print(printable(line))
-
-
-def count(n: int, what: str) -> str:
-    """A number with its noun, in the singular or plural.
-
-    >>> count(1, "photo"), count(2000, "photo"), count(2, "class")
-    ('1 photo', '2,000 photos', '2 classes')
-    """
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def print_skipped(skipped: list[str]) -> None:

@@ -26,11 +26,11 @@ from triphase.cli.consolidate import (
 from triphase.cli.device import Device, open_device
 from triphase.cli.lesson_view import LessonView
 from triphase.cli.live import live
-from triphase.cli.printing import count, print_json, print_skipped, say
+from triphase.cli.printing import print_json, print_skipped, say
 from triphase.cli.tables import cell
 from triphase.context import Context
-from triphase.errors import Interrupted, few
-from triphase.printable import percent
+from triphase.errors import Interrupted, InvalidValue, few
+from triphase.printable import count, percent
 
 NEW: dict[str, Any] = {"rich_help_panel": "Options of a new model (an existing one keeps its own)"}
 DEFAULT = ModelOptions()
@@ -110,7 +110,7 @@ def teach(
         "weights": None if weights is None else str(weights),
     }
     given = {name: value for name, value in given.items() if value is not None}
-    settings = LessonSettings(max_drop, force, quick, skip_bad, keep, unlabelled, precision)
+    settings = LessonSettings(max_drop, force, quick, skip_bad, keep, unlabelled, precision, thorough)
     restore_threads(model)
     where = open_device(device)
     context = Context(engine="auto", device=where)
@@ -125,18 +125,22 @@ def teach(
     if dry_run:
         print_json({"model": str(model), **plan.to_json()}) if as_json else _print_plan(plan)
         return
-    consolidation = (
-        consolidate_shown(model, quiet=as_json, device=where, precision=precision, keep=keep)
-        if thorough and outcome.published
-        else None
-    )
-    if as_json:
-        extra = {"consolidation": consolidation.to_json()} if consolidation else {}
-        print_json({"model": str(model), **outcome.to_json(), **extra, "error": outcome.refusal})
-    else:
+    if not as_json:
         _print_outcome(outcome)
-        if consolidation:
-            print_consolidation(consolidation)
+    extra: dict[str, Any] = {}
+    if thorough and outcome.refusal is None:
+        try:
+            consolidation = consolidate_shown(model, quiet=as_json, device=where, precision=precision, keep=keep)
+            extra = {"consolidation": consolidation.to_json()}
+            if not as_json:
+                print_consolidation(consolidation)
+        except InvalidValue as error:  # a lesson can leave too little to consolidate, and is published all the same
+            note = f"Not consolidated: {error}"
+            extra = {"consolidation": None, "notes": [*outcome.notes, note]}
+            if not as_json:
+                say(note)
+    if as_json:
+        print_json({"model": str(model), **outcome.to_json(), **extra, "error": outcome.refusal})
     if outcome.refusal is not None:
         print(f"error: {outcome.refusal}", file=sys.stderr)
         raise typer.Exit(1)

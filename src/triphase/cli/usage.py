@@ -25,7 +25,13 @@ class PrintableUsage(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A command whose help shows no type beside flags, which take no value."""
+    """A command whose help shows no type beside flags, which take no value, and that refuses empty arguments."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "" in args:
+            ctx.fail("An argument is empty, as a shell variable without a value leaves it.")
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
@@ -44,6 +50,6 @@ def _escaped() -> Iterator[None]:
         yield
     except Exception as error:
         if hasattr(error, "format_message"):  # errors of typer and click, whichever click typer uses
-            message = printable(error.format_message())
+            message = printable(error.format_message()).replace("Value error, ", "")  # pydantic's words
             error.format_message = lambda: message
         raise

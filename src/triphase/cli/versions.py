@@ -13,10 +13,10 @@ from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store, open_store
 from triphase.app.timeline import describe
 from triphase.cli.arguments import JSON, ModelFolder
-from triphase.cli.printing import count, print_json, say
+from triphase.cli.printing import print_json, say
 from triphase.cli.tables import cell, plain_table
-from triphase.errors import BadData, few
-from triphase.printable import percent
+from triphase.errors import BadData, CorruptState, Mismatch, few
+from triphase.printable import count, percent
 from triphase.state import folder_bytes
 
 NEVER_UNKNOWN = 'no answer is "unknown" until more photos are taught'
@@ -38,7 +38,7 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
         "created": version.created,
         "versions": store.version_numbers(),
         "bytes": size,
-        "unfinished": store.work.exists(),
+        "unfinished": (unfinished := _unfinished(store, version)) is not None,
     }
     if as_json:
         print_json(document)
@@ -60,8 +60,21 @@ def status(model: ModelFolder, as_json: JSON = False) -> None:
         table.add_row("unknown", NEVER_UNKNOWN)
     table.add_row("on disk", _size(size))
     Console().print(table, highlight=False)
-    if document["unfinished"]:
-        say("A lesson is running or was interrupted; the same `triphase teach` continues it.")
+    if unfinished is not None:
+        say(unfinished)
+
+
+def _unfinished(store: Store, version: Version) -> str | None:
+    """A sentence if work on this version is under way or was interrupted."""
+    try:
+        mark = store.directory.read_lesson()
+    except (CorruptState, Mismatch):  # the next lesson starts again
+        return None
+    if mark is None or mark.parent != version.number:
+        return None
+    if mark.epochs:
+        return "A consolidation is running or was interrupted; the command that began it continues it."
+    return "A lesson is running or was interrupted; the same `triphase teach` continues it."
 
 
 def history(model: ModelFolder, as_json: JSON = False) -> None:

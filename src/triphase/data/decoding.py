@@ -30,6 +30,7 @@ DECODE_THREADS = min(8, (os.cpu_count() or 2) + 2)  # some wait for the disk; ea
 LARGE = 1 << 24  # pixels of an image that is decoded while no other large one is, so that memory stays bounded
 DRAFT = 96  # pixels: no JPEG is decoded smaller, so a photo's pixels do not depend on what else is made of it
 _one_large = Lock()  # of the process, as its memory is
+TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)  # they name the number of pixels
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -172,7 +173,7 @@ def _check_pixels(width: int, height: int) -> int:
     """The number of pixels to decode, if Pillow's limit allows it."""
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and width * height > limit:
-        raise Image.DecompressionBombError(f"{width} x {height} pixels, at most {limit:,} can be decoded safely")
+        raise Image.DecompressionBombError(f"{width * height} pixels")
     return width * height
 
 
@@ -213,6 +214,10 @@ def _reason(error: Exception) -> str:
         return "its content is no image format that is known here"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, TOO_LARGE) and (
+        pixels := re.search(r"\d+", str(error))
+    ):  # Pillow's limit is twice as high
+        return f"{int(pixels[0]):,} pixels, at most {Image.MAX_IMAGE_PIXELS:,} can be decoded safely"
     return str(error)
 
 
@@ -220,7 +225,7 @@ def _remedy(path: Path, start: bytes, error: Exception) -> str:
     """What to do about a file that begins with `start` and cannot be decoded."""
     if isinstance(error, _Refused):
         return "save a smaller copy"
-    if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
+    if isinstance(error, TOO_LARGE):
         # a JPEG is read at a fraction
         other = "a JPEG that is not progressive" if start.startswith(JPEG) else "a copy as JPEG"
         return f"save a smaller copy, or {other}"

@@ -102,9 +102,10 @@ def build(
     options |= {} if weights is None else {"weights": weights}
     options |= {"channels": channels} if chosen.any_channels else {}
     options |= {"pretrained": False} if chosen.pretrained and not load_pretrained else {}
-    allowed = [
-        option for option in inspect.signature(chosen.build).parameters if option not in ("n_classes", "name")
-    ]
+    allowed = _options_of(chosen)
+    if weights is not None and "weights" not in allowed:
+        able = ", ".join(name for name, one in BACKBONES.items() if "weights" in _options_of(one))
+        raise InvalidValue(f"{name} takes no file of weights; {able} and networks of timm do.")
     unknown = [option for option in options if option not in allowed]
     if unknown:
         raise InvalidValue(f"{name} has no option {', '.join(unknown)}; it has {', '.join(allowed)}.")
@@ -112,6 +113,11 @@ def build(
     if norm == "brn":
         with_batch_renorm(model)  # llf too: the same while frozen, and needed where it learns
     return model
+
+
+def _options_of(chosen: Backbone) -> list[str]:
+    """The options that the function of a backbone has."""
+    return [name for name in inspect.signature(chosen.build).parameters if name not in ("n_classes", "name")]
 
 
 def build_for_photos(

@@ -52,6 +52,9 @@ class Directory:
                 raise BadData(
                     f"{self.path / name} is a symbolic link, and a model lies in one place: copy it there."
                 )
+        for parent in self.path.absolute().parents:
+            if (parent / "CURRENT").is_file() and (parent / "versions").is_dir():
+                raise BadData(f"{self.path} lies in the model {parent}: give a folder outside of it.")
         if self.path.exists() and not self.path.is_dir():
             raise BadData(f"{self.path} is a file, and a model is a folder: give another name.")
         try:
@@ -89,10 +92,12 @@ class Directory:
             raise self._damaged(file, f"it is version {version.number}")
         return version
 
-    def read_part(self, digest: str, *, arrays: bool = False) -> Any:
-        """One entry of a state, with its checksum verified; with `arrays`, numpy's in the place of tensors."""
+    def read_part(self, digest: str, *, arrays: bool = False, remedy: str = "") -> Any:
+        """One entry of a state, with its checksum verified; with `arrays`, numpy's in the place of tensors.
+
+        `remedy` ends the sentence about a damaged one.
+        """
         file = self._part_file(digest)
-        remedy = "or go back to the version before with `triphase undo`"
         try:
             if not stat.S_ISREG(file.lstat().st_mode):
                 raise self._damaged(file, remedy=remedy)
@@ -133,9 +138,7 @@ class Directory:
         except OSError:
             what = "missing"
         detail = f" ({detail})" if detail and what == "damaged" else ""
-        return CorruptState(
-            f"{file} is {what}{detail}; restore it from a copy of {self.path}{remedy and ', '}{remedy}."
-        )
+        return CorruptState(f"{file} is {what}{detail}; restore it from a copy of {self.path}{remedy}.")
 
     def _version_file(self, number: int) -> Path:
         return self.path / "versions" / f"{number:06d}.json"

@@ -89,9 +89,11 @@ class Store:
         while True:
             version = self.version(number)
             wanted = {name: part for name, part in version.parts.items() if name.startswith(parts)}
+            remedy = self._or_undo(version)
             try:
                 state = {
-                    name: self.directory.read_part(part.sha256, arrays=arrays) for name, part in wanted.items()
+                    name: self.directory.read_part(part.sha256, arrays=arrays, remedy=remedy)
+                    for name, part in wanted.items()
                 }
                 self._check(state, version, parts)
                 return state, version
@@ -239,9 +241,14 @@ class Store:
             check_state(state, version.info, wanted)
         except ValueError as error:
             raise CorruptState(
-                f"Version {version.number} of {self.path} is damaged ({error}); restore it from a copy, or go back "
-                "to the version before with `triphase undo`."
+                f"Version {version.number} of {self.path} is damaged ({error}); restore it from a copy"
+                f"{self._or_undo(version)}."
             ) from error
+
+    def _or_undo(self, version: Version) -> str:
+        """What else helps if a version is damaged: the one before, if it is kept."""
+        kept = version.parent in self.version_numbers()
+        return f", or go back to the version before with: triphase undo {self.path}" if kept else ""
 
 
 def open_store(path: Path) -> Store:
