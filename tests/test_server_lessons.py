@@ -267,6 +267,13 @@ def test_a_lesson_needs_photos_and_options_that_agree(world: World) -> None:
         assert served.get("/lessons")["lessons"] == []
 
 
+def test_a_seed_that_no_version_can_hold_is_refused_at_the_start(world: World, tmp_path: Path) -> None:
+    with serving(ServeOptions(tmp_path / "new")) as served:
+        served.draft(world.two)
+        large = {"draft": "next", "options": {**SMALL, "seed": 2**80}}
+        assert "seed must be" in served.post("/lessons/plan", large, 422)["detail"]
+
+
 def test_a_version_that_another_process_publishes_is_answered_from(world: World) -> None:
     with serving(ServeOptions(world.base)) as served:
         photo = world.test / "yellow" / "100.png"
