@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +28,7 @@ from triphase.server import lesson_records, lessons, workers
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, Source
 from triphase.server.options import ServeOptions
+from triphase.server.served_model import ServedModel
 
 
 def test_the_first_lesson_makes_a_model_that_answers(world: World, tmp_path: Path) -> None:
@@ -246,6 +249,23 @@ def test_a_quick_lesson_is_in_use_before_it_is_done(world: World) -> None:
         kinds = [event["event"] for event in events]
         assert kinds.index("taught_quick") < kinds.index("begin")
         assert lesson["outcome"]["version"] == 3 and not served.get("")["pending"]
+
+
+def test_a_lesson_that_is_seen_as_done_is_in_nobodys_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = ServedModel.on_published
+
+    async def slowly(model: ServedModel) -> None:
+        await asyncio.sleep(1)
+        await publish(model)
+
+    monkeypatch.setattr(ServedModel, "on_published", slowly)
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(world.two)
+        path = f"/lessons/{served.post('/lessons', {'draft': 'next'}, 202)['id']}"
+        while served.get(path)["state"] == "running":
+            time.sleep(0.02)
+        assert served.get(path)["state"] == "done" and served.get("")["lesson"] is None
+        served.post("/rename", {"old": "red", "new": "pink"})
 
 
 def test_nothing_to_learn_is_no_failure(world: World) -> None:

@@ -255,14 +255,15 @@ class Lessons:
             change = {"state": state, "outcome": last["outcome"], "error": last["refusal"]}
         elif last["event"] == "error":
             change = {"state": "failed", "error": last["sentence"]}
-        record.lesson = record.lesson.model_copy(update={**change, "ended": _now()})
+        ended = record.model_copy(update={"lesson": record.lesson.model_copy(update={**change, "ended": _now()})})
         try:
             if last["event"] == "outcome":
                 await self._use_published()
             with suppress(CannotWrite):  # the next start does the lesson again, and finds nothing to learn
-                self.records.save(record)
-            await asyncio.to_thread(self.records.remove_photos, record)
-        finally:
+                self.records.write(ended)
+            await asyncio.to_thread(self.records.remove_photos, ended)
+        finally:  # together, so that no client sees a lesson that has ended and still is in the way
+            record.lesson = ended.lesson
             self.running = self._process = self._task = None
         self.records.log(record.lesson.id).append("state", record.lesson.model_dump())
 
