@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator
@@ -22,7 +23,9 @@ import pytest
 
 from lessons import World, assert_same_state, done, paint
 from serving import SMALL, TOKEN, Served, serving
+from triphase.app import manage
 from triphase.app.predictor import Predictor
+from triphase.app.store.schema import Version
 from triphase.errors import CannotWrite
 from triphase.server import lesson_records, lessons, workers
 from triphase.server.lesson_records import LessonRecords, Record
@@ -155,6 +158,29 @@ def test_changes_are_refused_while_a_lesson_runs_and_answers_are_not(long: Path,
         answers = served.upload("/predict", sorted((world.test / "blue").iterdir()))
         assert answers["version"] == 1 and len(answers["answers"]) == 5
         served.post(f"/lessons/{number}/stop")
+
+
+def test_lessons_are_refused_while_a_change_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget, begun, over = manage.forget, threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any, **more: Any) -> Version:
+        begun.set()
+        assert over.wait(60)
+        return forget(*arguments, **more)
+
+    monkeypatch.setattr(manage, "forget", slowly)
+    with serving(ServeOptions(world.base)) as served, ThreadPoolExecutor(1) as pool:
+        served.draft(world.two)
+        change = pool.submit(served.post, "/forget", {"label": "blue", "everywhere": True})
+        assert begun.wait(60)
+        try:
+            for path, body in (("/lessons", {"draft": "next"}), ("/consolidate", None), ("/undo", None)):
+                assert "base is being changed" in served.post(path, body, 409)["detail"]
+        finally:
+            over.set()
+        assert change.result()["classes"] == ["green", "red"]
+        assert served.get("/lessons")["lessons"] == []
+        assert served.lesson()["state"] == "done"
 
 
 @pytest.mark.slow
