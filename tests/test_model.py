@@ -16,6 +16,7 @@ from triphase.app.refit import inference_with_held_out
 from triphase.app.store.versions import Store
 from triphase.context import Context
 from triphase.data.decoding import decode
+from triphase.errors import InvalidValue
 from triphase.models import DepthFeatures
 
 NUMBERS = 16 * 112 + 24 + 40 + 80  # of a latent at 64 px
@@ -66,3 +67,11 @@ def test_photos_and_classes_are_removed_and_answers_go_on(lessons: Path, tmp_pat
     paint(tmp_path / "test", "blue", range(100, 103))
     said = json.loads(done("predict", model, *sorted((tmp_path / "test").iterdir()), "--json").out)
     assert [answer["best"] for answer in said["answers"]] == ["blue"] * 3
+
+
+def test_a_seed_that_no_version_can_hold_is_refused() -> None:
+    for seed in (-(2**63), 2**64 - 1):
+        assert ModelOptions(seed=seed).seed == seed
+    for seed in (-(2**63) - 1, 2**64, 10**5000):
+        with pytest.raises(InvalidValue, match="seed must be"):
+            ModelOptions(seed=seed)

@@ -178,6 +178,15 @@ def test_annotations_become_a_lesson(served: Served, studio: Studio, world: Worl
     assert "yellow" in [c["name"] for c in served.get("/classes")["classes"]]
 
 
+ODD = ["x", 5, None, {"from_name": "colour", "value": None}, {"from_name": "colour", "value": "x"}]
+
+
+@pytest.mark.parametrize("result", [5, "abc", {"a": 1}, *([part] for part in ODD)], ids=str)
+def test_an_odd_annotation_is_no_choice(served: Served, result: object) -> None:
+    body = {"action": "ANNOTATION_CREATED", "project": {"label_config": CONFIG}, "annotation": {"result": result}}
+    assert "no single choice" in ask(served, "/webhook", body, 201)["status"]
+
+
 def test_an_annotation_beyond_the_quota_is_refused_as_an_upload_is(world: World, studio: Studio) -> None:
     choice = {"from_name": "colour", "to_name": "photo", "type": "choices", "value": {"choices": ["red"]}}
     body = {"action": "ANNOTATION_CREATED", "project": {"label_config": CONFIG}, "annotation": {"result": [choice]}}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +23,15 @@ import pytest
 
 from lessons import World, assert_same_state, done, paint
 from serving import SMALL, TOKEN, Served, serving
+from triphase.app import manage
 from triphase.app.predictor import Predictor
+from triphase.app.store.schema import Version
 from triphase.errors import CannotWrite
 from triphase.server import lesson_records, lessons, workers
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, Source
 from triphase.server.options import ServeOptions
+from triphase.server.served_model import ServedModel
 
 
 def test_the_first_lesson_makes_a_model_that_answers(world: World, tmp_path: Path) -> None:
@@ -154,6 +160,29 @@ def test_changes_are_refused_while_a_lesson_runs_and_answers_are_not(long: Path,
         served.post(f"/lessons/{number}/stop")
 
 
+def test_lessons_are_refused_while_a_change_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget, begun, over = manage.forget, threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any, **more: Any) -> Version:
+        begun.set()
+        assert over.wait(60)
+        return forget(*arguments, **more)
+
+    monkeypatch.setattr(manage, "forget", slowly)
+    with serving(ServeOptions(world.base)) as served, ThreadPoolExecutor(1) as pool:
+        served.draft(world.two)
+        change = pool.submit(served.post, "/forget", {"label": "blue", "everywhere": True})
+        assert begun.wait(60)
+        try:
+            for path, body in (("/lessons", {"draft": "next"}), ("/consolidate", None), ("/undo", None)):
+                assert "base is being changed" in served.post(path, body, 409)["detail"]
+        finally:
+            over.set()
+        assert change.result()["classes"] == ["green", "red"]
+        assert served.get("/lessons")["lessons"] == []
+        assert served.lesson()["state"] == "done"
+
+
 @pytest.mark.slow
 def test_a_lesson_that_was_running_goes_on_after_the_server_ended(
     long: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -248,6 +277,23 @@ def test_a_quick_lesson_is_in_use_before_it_is_done(world: World) -> None:
         assert lesson["outcome"]["version"] == 3 and not served.get("")["pending"]
 
 
+def test_a_lesson_that_is_seen_as_done_is_in_nobodys_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = ServedModel.on_published
+
+    async def slowly(model: ServedModel) -> None:
+        await asyncio.sleep(1)
+        await publish(model)
+
+    monkeypatch.setattr(ServedModel, "on_published", slowly)
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(world.two)
+        path = f"/lessons/{served.post('/lessons', {'draft': 'next'}, 202)['id']}"
+        while served.get(path)["state"] == "running":
+            time.sleep(0.02)
+        assert served.get(path)["state"] == "done" and served.get("")["lesson"] is None
+        served.post("/rename", {"old": "red", "new": "pink"})
+
+
 def test_nothing_to_learn_is_no_failure(world: World) -> None:
     with serving(ServeOptions(world.base)) as served:
         served.draft(world.one)
@@ -265,6 +311,13 @@ def test_a_lesson_needs_photos_and_options_that_agree(world: World) -> None:
         assert "was made with image-size 8" in served.post("/lessons/plan", wrong, 422)["detail"]
         assert "max_drop must be" in served.post("/lessons", {"draft": "next", "max_drop": 2}, 422)["detail"]
         assert served.get("/lessons")["lessons"] == []
+
+
+def test_a_seed_that_no_version_can_hold_is_refused_at_the_start(world: World, tmp_path: Path) -> None:
+    with serving(ServeOptions(tmp_path / "new")) as served:
+        served.draft(world.two)
+        large = {"draft": "next", "options": {**SMALL, "seed": 2**80}}
+        assert "seed must be" in served.post("/lessons/plan", large, 422)["detail"]
 
 
 def test_a_version_that_another_process_publishes_is_answered_from(world: World) -> None:

@@ -46,3 +46,23 @@ def test_a_damaged_model_is_named_and_is_no_mistake_of_the_server(served: Served
         assert "CURRENT is damaged" in served.get(path, 409)["detail"]
     assert "restore it" in served.post("/undo", status=409)["detail"]
     assert "is damaged" in served.client.get("/api/v1/models").json()["detail"]
+
+
+def test_head_is_answered_as_get_without_the_body(served: Served) -> None:
+    for path in ("/", "/index.html", "/healthz", "/api/v1/models", served.model, "/nothing"):
+        head, get = served.client.head(path), served.client.get(path)
+        assert head.status_code == get.status_code and head.content == b""
+        assert head.headers["content-length"] == get.headers["content-length"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_a_path_that_is_not_there_is_404_for_every_method(served: Served, method: str) -> None:
+    for path in ("/api/v1/nothing", "/nothing.js", "/healthz/", f"{served.model}/nothing"):
+        answer = served.client.request(method, path)
+        assert answer.status_code == 404 and "There is nothing at" in answer.json()["detail"]
+
+
+def test_a_method_that_a_path_does_not_take_is_405(served: Served) -> None:
+    for method, path in (("GET", f"{served.model}/rename"), ("POST", "/healthz"), ("DELETE", served.model)):
+        answer = served.client.request(method, path)
+        assert answer.status_code == 405 and f"does not take {method}" in answer.json()["detail"]

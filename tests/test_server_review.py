@@ -110,6 +110,11 @@ def test_undo_rename_forget_and_unteach(served: Served, world: World) -> None:
     assert "already" in served.post("/rename", {"old": "red", "new": "blue"}, 422)["detail"]
 
 
+def test_photos_that_were_never_taught_are_not_taken_back(served: Served, world: World) -> None:
+    problem = served.upload("/unteach", [world.test / "red" / "100.png"], 422)
+    assert problem["detail"] == "None of these photos was taught to this model: nothing to take back."
+
+
 def test_all_photos_of_a_class_are_listed_a_page_at_a_time(served: Served, world: World) -> None:
     pages = [served.get("/photos", params={"label": "red", "offset": n, "limit": 4}) for n in (0, 4, 8, 12)]
     assert [len(page["photos"]) for page in pages] == [4, 4, 2, 0] and {page["total"] for page in pages} == {10}

@@ -12,6 +12,7 @@ import pytest
 from lessons import World, triphase
 from serving import Served, serving
 from triphase.server import watch
+from triphase.server.answering import Answering, Upload
 from triphase.server.options import ServeOptions
 
 
@@ -67,3 +68,25 @@ def test_watching_needs_a_folder_and_one_model(world: World, tmp_path: Path) -> 
 def test_nothing_is_watched_unless_asked(world: World) -> None:
     with serving(ServeOptions(world.base)) as served:
         assert "--watch DIR" in served.get("/watched", 404)["detail"]
+
+
+def test_a_photo_that_fails_unexpectedly_is_logged_and_the_others_are_answered(
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    decode = Answering._decode
+
+    def fail(answering: Answering, upload: Upload, size: int) -> object:
+        if upload.name == "bad.png":
+            raise RuntimeError("nobody expected this")
+        return decode(answering, upload, size)
+
+    monkeypatch.setattr(Answering, "_decode", fail)
+    with serving(ServeOptions(world.base, watch=folder)) as served:
+        while not (world.base.parent / "base.serve" / "watched.json").exists():
+            served.get("/watched")
+        for name in ("bad", "good"):
+            shutil.copy(world.test / "red" / "100.png", folder / f"{name}.png")
+        assert [answer["name"] for answer in answers(served, 1)] == ["good.png"]
+        shutil.copy(world.test / "red" / "102.png", folder / "later.png")
+        assert answers(served, 2)[0]["name"] == "later.png"
+    assert "bad.png could not be answered" in caplog.text and "nobody expected this" in caplog.text

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from triphase.app.store.state_schema import MAX_SEED, MIN_SEED
 from triphase.errors import InvalidValue, Mismatch
 from triphase.learners import NCM, SLDA, TPC, Anchored
 from triphase.learners.protocol import Teachable
@@ -61,6 +62,8 @@ class ModelOptions:
                 object.__setattr__(self, name, _integer(name, getattr(self, name)))
         if self.image_size is not None and not 1 <= self.image_size <= MAX_SIZE:
             raise InvalidValue(f"An image is 1 to {MAX_SIZE} pixels wide and high, not {self.image_size}.")
+        if not MIN_SEED <= self.seed <= MAX_SEED:
+            raise InvalidValue("seed must be at least -2**63 and less than 2**64: give a number with fewer digits.")
         if self.weights is not None:
             object.__setattr__(self, "weights", str(self.weights))
         parse_memory(self.memory)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from triphase import __version__
 from triphase.server import docs_page, page, problems
@@ -80,6 +80,7 @@ def create_app(options: ServeOptions, access: Access) -> Application:
         openapi_url="/api/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         separate_input_output_schemas=False,
     )
     metrics = Metrics(served)
@@ -108,8 +109,17 @@ def create_app(options: ServeOptions, access: Access) -> Application:
     problems.install(app)
     _describe_problems(app)
     public = {"/healthz", *page.paths()}
-    guarded = Guard(metrics.measured(app), access, options.limits, public, basic=label_studio.PATHS)
+    guarded = Guard(_head_as_get(metrics.measured(app)), access, options.limits, public, basic=label_studio.PATHS)
     return Application(guarded, app, options.limits)
+
+
+def _head_as_get(app: ASGIApp) -> ASGIApp:
+    """The same application, which answers HEAD as GET; uvicorn leaves out the body."""
+
+    async def asgi(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
+
+    return asgi
 
 
 def _describe_problems(app: FastAPI) -> None:

@@ -59,8 +59,10 @@ class Labelling:
 
     def chosen(self, annotation: dict[str, Any]) -> str | None:
         """The class that an annotator chose, if it is a single one."""
-        for part in annotation.get("result") or []:
-            chosen = part.get("value", {}).get("choices") if part.get("from_name") == self.choices else None
+        parts = annotation.get("result")
+        for part in parts if isinstance(parts, list) else []:
+            value = part.get("value") if isinstance(part, dict) and part.get("from_name") == self.choices else None
+            chosen = value.get("choices") if isinstance(value, dict) else None
             if isinstance(chosen, list) and len(chosen) == 1 and isinstance(chosen[0], str):
                 return chosen[0]
         return None

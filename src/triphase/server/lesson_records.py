@@ -68,11 +68,15 @@ class LessonRecords:
         return max([0, *self._records, *found]) + 1
 
     def save(self, record: Record) -> None:
+        """Write a record, and show it from now on."""
+        self.write(record)
+        self._records[record.lesson.id] = record
+
+    def write(self, record: Record) -> None:
         """Write a record atomically."""
         folder = self.folder(record.lesson.id)
         make_directory(folder)
         write_json(folder / "record.json", record.model_dump())
-        self._records[record.lesson.id] = record
 
     def folder(self, number: int) -> Path:
         """Where a lesson is kept."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
+from triphase.app.plan import LessonSettings
 from triphase.server.schemas import DRAFT_NAME, Body
 
 MAX_MINUTES = 10_080  # a week
@@ -39,6 +40,12 @@ class NewLesson(Body):
         if (self.draft is None) == (self.folder is None):
             raise ValueError("give either draft or folder")
         return self
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of the lesson, checked."""
+        settings = self.model_dump(include={"max_drop", "force", "quick", "skip_bad", "unlabelled"})
+        LessonSettings(**settings)
+        return settings
 
 
 class NewConsolidation(Body):

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.subprocess import Process
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from triphase import errors
-from triphase.app.plan import LessonSettings
 from triphase.app.store.versions import Store, open_store
 from triphase.errors import Busy, CannotWrite, InvalidValue, TriphaseError
 from triphase.server.drafts import Drafts
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, NewLesson, Plan, Source
 from triphase.server.problems import NotFound, Refused
-from triphase.server.workers import Workers, close_input, events
+from triphase.server.workers import Workers, close_input, error_of, events
 
 LOCK_SECONDS = 30.0  # to wait for the lock of a model that a process of the previous server may still hold
 STOP_SECONDS = 60.0  # until a lesson that does not stop is killed, which loses a second of work
@@ -45,7 +43,7 @@ class Lessons:
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
         self.running: int | None = None
-        self._stopping = False
+        self._stopping = self._changing = False
         self._planning, self._workers = asyncio.Lock(), Workers()
 
     async def recover(self) -> None:
@@ -59,9 +57,21 @@ class Lessons:
                 self.records.remove_photos(record)
 
     def check_idle(self) -> None:
-        """Refuse a change while a lesson runs."""
+        """Refuse a lesson or a change while a lesson runs, or another change is being made."""
         if self.running is not None:
             raise Busy(f"Lesson {self.running} of {self.model.name} is running: wait until it is done, or stop it.")
+        if self._changing:
+            raise Busy(f"{self.model.name} is being changed: try again in a moment.")
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Change the model while no lesson runs, and let none begin."""
+        self.check_idle()
+        self._changing = True
+        try:
+            yield
+        finally:
+            self._changing = False
 
     async def begin(self, new: NewLesson, folder: Path | None) -> Lesson:
         """Begin a lesson from a draft, or from a folder on the server's disk."""
@@ -81,7 +91,7 @@ class Lessons:
         )
         record = Record(
             lesson=lesson,
-            settings=settings_of(new),
+            settings=new.settings(),
             options=new.options.model_dump(exclude_none=True),
             folder=None if folder is None else str(folder),
             parent=current.number if current else 0,
@@ -147,7 +157,7 @@ class Lessons:
         if new.draft is not None and not self.drafts.get(new.draft).photos:
             raise NotFound(f"The draft {new.draft} holds no photo; upload some first.")
         options = new.options.model_dump(exclude_none=True)
-        request = {"work": "plan", "photos": str(photos), "settings": settings_of(new), "options": options}
+        request = {"work": "plan", "photos": str(photos), "settings": new.settings(), "options": options}
         async with self._planning:
             process = await self._start(request)
             event: dict[str, Any] = {}
@@ -255,14 +265,15 @@ class Lessons:
             change = {"state": state, "outcome": last["outcome"], "error": last["refusal"]}
         elif last["event"] == "error":
             change = {"state": "failed", "error": last["sentence"]}
-        record.lesson = record.lesson.model_copy(update={**change, "ended": _now()})
+        ended = record.model_copy(update={"lesson": record.lesson.model_copy(update={**change, "ended": _now()})})
         try:
             if last["event"] == "outcome":
                 await self._use_published()
             with suppress(CannotWrite):  # the next start does the lesson again, and finds nothing to learn
-                self.records.save(record)
-            await asyncio.to_thread(self.records.remove_photos, record)
-        finally:
+                self.records.write(ended)
+            await asyncio.to_thread(self.records.remove_photos, ended)
+        finally:  # together, so that no client sees a lesson that has ended and still is in the way
+            record.lesson = ended.lesson
             self.running = self._process = self._task = None
         self.records.log(record.lesson.id).append("state", record.lesson.model_dump())
 
@@ -287,25 +298,6 @@ class Lessons:
         except asyncio.TimeoutError:
             process.kill()
             await task
-
-
-def settings_of(new: NewLesson) -> dict[str, Any]:
-    """The settings of a lesson, checked."""
-    settings: dict[str, Any] = {
-        "max_drop": new.max_drop,
-        "force": new.force,
-        "quick": new.quick,
-        "skip_bad": new.skip_bad,
-        "unlabelled": new.unlabelled,
-    }
-    LessonSettings(**settings)
-    return settings
-
-
-def error_of(event: dict[str, Any]) -> TriphaseError:
-    """The error that a process reported."""
-    kind: type[TriphaseError] = getattr(errors, event.get("kind", ""), TriphaseError)
-    return kind(event.get("sentence", "The lesson's process ended without an error message; try again."))
 
 
 def _now() -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import FileResponse
-
-from triphase.server.problems import NotFound
 
 WEB = Path(__file__).parent / "web"
 MEDIA_TYPES = {
@@ -28,10 +26,11 @@ def paths() -> set[str]:
     return {"/", *(f"/{file}" for file in files)}
 
 
-@router.api_route("/{file:path}", methods=["GET", "HEAD"])
-async def show_file(file: str) -> FileResponse:
+async def show_file(request: Request) -> FileResponse:
     """A file of the page."""
-    if f"/{file}" not in paths():
-        raise NotFound(f"There is nothing at /{file}; /api/v1/docs lists what there is.")
-    path = WEB / (file or "index.html")
+    path = WEB / (request.url.path.removeprefix("/") or "index.html")
     return FileResponse(path, media_type=MEDIA_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})
+
+
+for place in sorted(paths()):  # and no others, so that every other path is what the other routes make of it
+    router.add_api_route(place, show_file, methods=["GET", "HEAD"])

@@ -107,6 +107,10 @@ class ServedModel:
         ]
         return TaughtPhotoList(version=version.number, total=len(newest), photos=shown)
 
+    def taught_photos(self) -> set[int]:
+        """Ids of the photos that the version in use was taught."""
+        return {id_ for photos in self._taught(self.store.version()).photos for id_ in photos}
+
     def versions(self) -> Versions:
         """What happened to the model, oldest first."""
         current = self.store.current()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ POLL_SECONDS = 1.0  # between two scans of the folder
 MAX_ANSWERS = 1000  # that are kept to be shown
 CHUNK = 64  # files that are read together
 Stamp = tuple[int, int]  # bytes, and time of the last change
+log = logging.getLogger(__name__)
 
 
 class Watcher:
@@ -38,8 +40,12 @@ class Watcher:
     async def run(self) -> None:
         """Scan the folder until cancelled."""
         while True:
-            with suppress(OSError, TriphaseError):  # the folder or the model may be unavailable for a while
+            try:
                 await self.scan()
+            except (OSError, TriphaseError):  # the folder or the model may be unavailable for a while
+                pass
+            except Exception:  # whatever it is, later photos are answered
+                log.exception("The folder %s could not be scanned.", self.folder)
             await asyncio.sleep(POLL_SECONDS)
 
     async def scan(self) -> None:
@@ -51,20 +57,37 @@ class Watcher:
         ready = [name for name, stamp in found.items() if self._done.get(name) != stamp == self._before.get(name)]
         self._before = found
         for start in range(0, len(ready), CHUNK):
-            await self._answer(ready[start : start + CHUNK], found)
+            await self._answer_each(ready[start : start + CHUNK], found)
         if ready:
             self._done = {name: stamp for name, stamp in self._done.items() if name in found}
             await asyncio.to_thread(self._write)
+
+    async def _answer_each(self, names: list[str], found: dict[str, Stamp]) -> None:
+        """Answer files together; if that fails unexpectedly, alone, and one that fails again counts as done."""
+        try:
+            await self._answer(names, found)
+        except (OSError, TriphaseError):
+            raise
+        except Exception:
+            if len(names) > 1:
+                for name in names:
+                    await self._answer_each([name], found)
+                return
+            log.exception("%s could not be answered; it is passed over.", self.folder / names[0])
+            self._count_as_done(names, found)
 
     async def _answer(self, names: list[str], found: dict[str, Stamp]) -> None:
         uploads = await asyncio.to_thread(lambda: [Upload(name, _content(self.folder / name)) for name in names])
         version, answered = await self.model.answering.answer(uploads, 3)
         await self.model.unsure.keep(uploads, answered)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        for name, one in zip(names, answered, strict=True):
-            assert self._done is not None
-            self._done[name] = found[name]
+        self._count_as_done(names, found)
+        for one in answered:
             self.answers.appendleft(WatchedAnswer(version=version, time=now, **one.answer.model_dump()))
+
+    def _count_as_done(self, names: list[str], found: dict[str, Stamp]) -> None:
+        assert self._done is not None
+        self._done |= {name: found[name] for name in names}
 
     def _read(self) -> dict[str, Stamp] | None:
         try:

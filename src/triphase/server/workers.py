@@ -11,6 +11,9 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
+from triphase import errors
+from triphase.errors import TriphaseError
+
 COMMAND = (sys.executable, "-m", "triphase.server.lesson_process")
 MAX_LINE = 64 << 20  # bytes of one event, at most
 SPARE_SECONDS = 300.0  # after which an unused spare process ends
@@ -66,6 +69,12 @@ async def events(process: Process) -> AsyncIterator[dict[str, Any]]:
     assert process.stdout is not None
     while line := await process.stdout.readline():
         yield json.loads(line)
+
+
+def error_of(event: dict[str, Any]) -> TriphaseError:
+    """The error that a process reported."""
+    kind: type[TriphaseError] = getattr(errors, event.get("kind", ""), TriphaseError)
+    return kind(event.get("sentence", "The lesson's process ended without an error message; try again."))
 
 
 def close_input(process: Process) -> None:

@@ -24,7 +24,8 @@ def _check_float(value: Any) -> Any:
     return value
 
 
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
+MIN_SEED, MAX_SEED = -(2**63), 2**64 - 1
+Seed = Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED)]
 Float = Annotated[float, BeforeValidator(_check_float)]
 Positive = Annotated[Float, Field(gt=1e-30, lt=1e30)]
 MemorySize = Annotated[str, Field(pattern=r"^ *[0-9.]+ *([KMGkmg][Bb])? *$", max_length=32)]

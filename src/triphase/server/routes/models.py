@@ -12,7 +12,8 @@ from fastapi import APIRouter, File, UploadFile
 
 from triphase.app import manage
 from triphase.app.store.versions import open_store
-from triphase.errors import TriphaseError
+from triphase.data.sources.files import content_id
+from triphase.errors import BadData, TriphaseError
 from triphase.server.routes.common import MODEL, AnyModel, OneModel, change, changed, problems, read_uploads
 from triphase.server.schemas import (
     Changed,
@@ -89,9 +90,13 @@ async def unteach(model: OneModel, files: Annotated[list[UploadFile], File()]) -
     uploads = await read_uploads(files, model.drafts.limits)
 
     def take_back() -> manage.Untaught:
+        known = model.taught_photos()
+        taught = [upload for upload in uploads if content_id(upload.content) in known]
+        if not taught:
+            raise BadData("None of these photos was taught to this model: nothing to take back.")
         with tempfile.TemporaryDirectory(dir=model.work) as folder:
             places = []
-            for number, upload in enumerate(uploads):
+            for number, upload in enumerate(taught):
                 place = Path(folder, str(number))
                 place.write_bytes(upload.content)
                 places.append(place)
