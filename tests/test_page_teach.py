@@ -60,6 +60,12 @@ def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, worl
         visitor.drop(world.two)
         expect(visitor.card("yellow")).to_contain_text("10 new photos")
         expect(visitor.card("red")).to_contain_text("5 new photos")
+        shutil.copytree(world.two / "red", world.two.with_name("moved") / "blue")
+        visitor.drop(world.two.with_name("moved") / "blue")
+        expect(visitor.page.locator("#toasts")).to_contain_text("5 photos moved to another class.")
+        expect(visitor.page.locator("#toasts")).not_to_contain_text("0 photos added")
+        visitor.drop(world.two)
+        expect(visitor.card("red")).to_contain_text("5 new photos")
         visitor.button("Teach").click()
         expect(visitor.page.get_by_role("dialog")).to_contain_text("1 new class: yellow")
         visitor.button("Start the lesson").click()
@@ -121,7 +127,7 @@ def test_pictures_stay_while_they_are_learned_and_the_end_is_told_elsewhere(visi
         visitor.open(served.page)
         expect(visitor.card("yellow").locator("img")).to_have_count(10)
         visitor.start_lesson()
-        expect(visitor.card("yellow")).to_contain_text("learning 10")
+        expect(visitor.card("yellow")).to_contain_text("learning")
         expect(visitor.card("yellow").locator("img")).to_have_count(10)
         visitor.go("try")
         expect(page.locator("#toasts")).to_contain_text("Learned. Version")
@@ -193,7 +199,14 @@ def test_a_drawing_needs_no_mouse(visitor: Visitor, world: World) -> None:
         visitor.open(served.page)
         page.get_by_label("What is it?").press_sequentially("line")
         page.keyboard.press("Enter")
-        for key in ("Space", "ArrowRight", "ArrowRight", "ArrowDown", "Space", "Tab", "Enter"):
+        for key in ("Space", "ArrowRight", "ArrowRight", "ArrowDown", "Space", "Space", "ArrowLeft", "Backspace"):
+            page.keyboard.press(key)
+        pad = page.locator("#teach-draw-panel canvas")
+        drawn = pad.evaluate("pad => pad.toDataURL()")
+        page.keyboard.press("ArrowUp")  # Backspace has lifted the pencil
+        assert pad.evaluate("pad => pad.toDataURL()") == drawn
+        page.keyboard.press("Backspace")
+        for key in ("Space", "ArrowRight", "ArrowDown", "Tab", "Enter"):  # with the pencil down
             page.keyboard.press(key)
         expect(visitor.card("line")).to_contain_text("1 new photo")
 
