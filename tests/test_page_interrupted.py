@@ -44,10 +44,13 @@ def test_a_lesson_goes_on_after_the_server_was_killed(visitor: Visitor, tmp_path
         process.kill()
         process.wait()
         expect(page.locator("#offline")).to_be_visible()
-    with server_process(model) as (process, address):
-        visitor.open(address)
+    with server_process(model, address.split(":")[2].split("/")[0]) as (process, address):
+        expect(page.locator("#restarted")).to_be_visible()
+        page.context.new_page().goto(address)  # as somebody does who reads the banner
+        expect(page.locator("main > .banner:visible")).to_have_count(0)
         visitor.expect_learned()
         expect(visitor.card("green")).to_contain_text("120 taught")
+        expect(visitor.button("Take this lesson back")).to_have_count(0)  # it is the first
     visitor.errors = [error for error in visitor.errors if "Failed to load resource" not in error]
 
 
@@ -63,11 +66,11 @@ def begin_lesson(model: str, photos: Path) -> None:
 
 
 @contextmanager
-def server_process(model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def server_process(model: Path, port: str = "0") -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`triphase serve` in a process of its own, and the address that it prints."""
     token = model.with_name("token")
     token.write_text(TOKEN, encoding="utf-8")
-    command = (sys.executable, "-m", "triphase", "serve", str(model), "--no-open", "--port", "0")
+    command = (sys.executable, "-m", "triphase", "serve", str(model), "--no-open", "--port", port)
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [*command, "--token-file", str(token)], stdout=subprocess.PIPE, text=True, env=environment

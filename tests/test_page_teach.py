@@ -189,7 +189,7 @@ def test_a_model_that_cannot_be_read_says_why(visitor: Visitor, world: World) ->
     with serving(ServeOptions(world.base)) as served:
         (world.base / "CURRENT").write_text("{}", encoding="utf-8")
         visitor.page.goto(served.page)
-        expect(visitor.page.locator("#offline")).to_contain_text("CURRENT")
+        expect(visitor.page.locator("#failure")).to_contain_text("CURRENT")
     visitor.errors.clear()  # the browser says in the console what the server answered
 
 

@@ -60,27 +60,34 @@ function showArea(areas, session) {
   areas.teach.lesson.render();
 }
 
+// While the server cannot be used, a banner says why, and the server is asked again and again.
 function watchConnection() {
-  let waiting = null;
-  api.connection.addEventListener("lost", () => {
-    if (waiting) return;
-    $("#offline").hidden = false;
-    waiting = setInterval(async () => {
-      if (!await api.isAlive()) return;
-      clearInterval(waiting);
-      waiting = null;
-      $("#offline").hidden = true;
+  let asking = null;
+  const show = (banner) => { for (const id of ["#offline", "#restarted"]) $(id).hidden = id !== banner; };
+  const trouble = (banner) => {
+    show(banner);
+    asking ??= setInterval(async () => {
+      try {
+        await api.models();
+      } catch {
+        return;
+      }
+      clearInterval(asking);
+      asking = null;
+      show(null);
       api.connection.dispatchEvent(new Event("found"));
     }, RETRY);
-  });
-  api.connection.addEventListener("unauthorized", () => {
-    $("#offline").hidden = false;
-    $("#offline").textContent = "The server was started again since this page was opened. Open the address that it printed.";
-  });
+  };
+  api.connection.addEventListener("lost", () => trouble("#offline"));
+  api.connection.addEventListener("unauthorized", () => trouble("#restarted"));
 }
 
 watchConnection();
 start().catch((error) => {
-  $("#offline").hidden = false;
-  $("#offline").textContent = error.message;
+  if ([0, 401].includes(error.status)) { // a banner says so already
+    api.connection.addEventListener("found", () => location.reload());
+    return;
+  }
+  $("#failure").hidden = false;
+  $("#failure").textContent = error.message;
 });

@@ -18,7 +18,9 @@ export class Session extends EventTarget {
   }
 
   async load() {
+    const before = this.model?.version;
     await Promise.all([this.refresh(), this.draft.load(), this.findLesson()]);
+    if (before !== undefined && before !== this.model.version) this.#tell("ended");
   }
 
   async refresh() {
