@@ -39,6 +39,10 @@ async function start() {
     areas[current()].key?.(event);
   });
   api.connection.addEventListener("found", () => session.load().catch(() => {}));
+  const check = () => { if (!document.hidden) session.check().catch(() => {}); };
+  api.connection.addEventListener("outdated", check);
+  window.addEventListener("focus", check);
+  document.addEventListener("visibilitychange", check);
 }
 
 const current = () => (["try", "review", "history"].find((name) => location.hash === `#${name}`) ?? "teach");
