@@ -80,6 +80,25 @@ def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, worl
         expect(visitor.card("yellow")).to_have_count(0)
 
 
+def test_photos_go_to_the_class_that_was_typed_or_to_none(visitor: Visitor, world: World, tmp_path: Path) -> None:
+    page = visitor.page
+    paint(tmp_path / "mixed" / "50% & more", "red", range(50, 52))
+    (tmp_path / "mixed" / "unreadable").mkdir()
+    (tmp_path / "mixed" / "unreadable" / "0.png").write_text("no picture", encoding="utf-8")
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page)
+        for name in ('6" nail', "a/b"):
+            page.get_by_label("What is it?").fill(name)
+            visitor.drop(*(world.test / ("red" if name == "a/b" else "blue")).iterdir())
+            expect(page.locator("#toasts")).to_contain_text("a/b" if name == "a/b" else "5 photos added.")
+        visitor.drop(tmp_path / "mixed")
+        expect(visitor.card("50% & more")).to_contain_text("2 new photos")
+        expect(page.locator("#toasts")).to_contain_text("2 photos added. 1 file left out")
+        labels = sorted(photo["label"] for photo in served.get("/drafts/next")["photos"])
+        assert labels == ["50% & more"] * 2 + ['6" nail'] * 5
+    visitor.errors = [error for error in visitor.errors if "422" not in error]  # a class may not be called a/b
+
+
 def test_a_lesson_of_mixed_up_labels_is_refused_and_its_photos_can_be_corrected(
     visitor: Visitor, world: World, tmp_path: Path
 ) -> None:
