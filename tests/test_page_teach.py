@@ -202,6 +202,10 @@ def test_models_are_made_and_chosen_on_the_page(visitor: Visitor, tmp_path: Path
         visitor.button("Cancel").click()
         page.get_by_role("combobox", name="Model").select_option("birds")
         expect(page).to_have_title("Teach · birds · triphase")
+        page.goto(f"{served.url}/?model=fish")
+        expect(page.locator("#failure")).to_have_text("There is no model fish here. Choose one at the top of the page.")
+        page.get_by_role("combobox", name="Model").select_option("birds")
+        expect(page).to_have_title("Teach · birds · triphase")
 
 
 def test_a_model_that_cannot_be_read_says_why(visitor: Visitor, world: World) -> None:
