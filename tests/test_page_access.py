@@ -57,6 +57,7 @@ def test_nothing_is_wider_than_a_phone(visitor: Visitor, world: World) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     with serving(ServeOptions(world.base)) as served:
         served.upload("/drafts/next/photos", [world.test / "red" / "100.png"], label="a name " * 11 + "a name")
+        served.post("/rename", {"old": "red", "new": "B" * 100})
         for area in get_args(Area):
             visitor.open(served.page, area)
             expect(page.locator("#review [aria-busy]")).to_have_count(0)

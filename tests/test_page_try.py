@@ -31,6 +31,44 @@ def test_a_correction_is_one_key_and_becomes_the_next_lesson(visitor: Visitor, w
         assert served.get("/drafts/next")["photos"] == []
 
 
+def test_the_undo_of_a_correction_leaves_a_photo_that_waited_where_it_was(visitor: Visitor, world: World) -> None:
+    page = visitor.page
+    with serving(ServeOptions(world.base)) as served:
+        served.upload("/drafts/next/photos", [world.test / "red" / "100.png"], label="red")
+        visitor.open(served.page, "try")
+        visitor.drop(world.test / "red" / "100.png")
+        for name in ("blue", "green"):
+            page.locator(".answer").get_by_role("button", name=name).click()
+            expect(page.locator(".noted p")).to_contain_text(f"Noted as {name}.")
+        visitor.button("Undo").click()
+        expect(page.locator(".noted p")).to_have_text("Taken back: it waits as red again.")
+        assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ["red"]
+
+
+def test_photos_that_are_refused_are_not_noted(visitor: Visitor, world: World, tmp_path: Path) -> None:
+    page = visitor.page
+    for number in range(2):
+        (tmp_path / f"broken{number}.png").write_text("no picture", encoding="utf-8")
+    noise = np.random.default_rng(0).integers(0, 2, (8, 8, 3)) * 255
+    Image.fromarray(noise.astype(np.uint8)).save(tmp_path / "unknown.png")
+    with serving(ServeOptions(world.base, keep_unsure=10**6)) as served:
+        visitor.open(served.page, "try")
+        visitor.drop(*tmp_path.glob("*.png"), world.test / "red" / "100.png")
+        photos = page.get_by_role("option")
+        expect(photos.locator(".no-picture")).to_have_count(2)
+        waiting = served.get("/inbox")["total"]
+        assert waiting
+        expect(page.locator("#review-badge")).to_contain_text(str(waiting))
+        photos.first.focus()
+        page.keyboard.press("Control+a")
+        page.get_by_label("Name of a new class").fill('6" nail')
+        visitor.button("Make it a class").click()
+        expect(photos.filter(has_text='noted as 6" nail')).to_have_count(2)
+        expect(photos.filter(has_text="cannot be read")).to_have_count(2)
+        expect(page.locator("#toasts")).to_contain_text("2 photos wait for the next lesson. 2 photos left out: ")
+        assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ['6" nail'] * 2
+
+
 def test_what_is_unknown_becomes_a_class(visitor: Visitor, world: World, tmp_path: Path) -> None:
     page, strange = visitor.page, tmp_path / "strange"
     strange.mkdir()

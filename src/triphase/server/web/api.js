@@ -8,7 +8,7 @@ export class Problem extends Error {
   }
 }
 
-export const connection = new EventTarget(); // "lost", "found", "unauthorized"
+export const connection = new EventTarget(); // "lost", "found", "unauthorized", "outdated"
 
 async function request(path, options = {}) {
   let response;
@@ -19,6 +19,7 @@ async function request(path, options = {}) {
     throw new Problem(0, "The server does not answer. Start triphase serve again.");
   }
   if (response.status === 401) connection.dispatchEvent(new Event("unauthorized"));
+  if (response.status === 409) connection.dispatchEvent(new Event("outdated"));
   if (response.ok) return response.status === 204 ? null : response.json();
   const problem = await response.json().catch(() => ({}));
   throw new Problem(response.status, problem.detail ?? `The server answered with status ${response.status}.`, problem.photos);

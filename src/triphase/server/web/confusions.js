@@ -2,7 +2,7 @@
 
 import { confusionMatrix, reliabilityChart } from "./charts.js";
 import { move } from "./corrections.js";
-import { dialog, h, percent, plural, replace } from "./dom.js";
+import { dialog, h, percent, picture, plural, replace } from "./dom.js";
 import { heading } from "./heading.js";
 
 const SHOWN = 20; // classes in the matrix: those that are confused most
@@ -49,7 +49,7 @@ async function open(session, report, label, answer, n) {
     : `${plural(n, "held-out photo")} of ${label} answered as ${answer}. If their label is right, more photos of both help most; if they do show ${answer}, move them.`;
   const chosen = await dialog(label === answer ? label : `${label} taken for ${answer}`, [
     h("p", {}, sentence),
-    pictures.length > 0 && h("div", { class: "thumbs" }, pictures.map((url) => h("span", { class: "thumb" }, h("img", { src: url, alt: `Held-out photo of ${label}`, onerror: (event) => event.target.replaceWith(h("span", { class: "no-picture" }, "no picture kept")) })))),
+    pictures.length > 0 && h("div", { class: "thumbs" }, pictures.map((url) => h("span", { class: "thumb" }, picture(url, `Held-out photo of ${label}`)))),
   ], [
     ...(found ? [{ value: "move", text: `They show ${answer}: move them` }] : []),
     { value: "", text: "Close", kind: "primary", focus: true },

@@ -9,7 +9,8 @@ const USUAL = ""; // as many passes as are usual, however long they take
 
 export function consolidationPanel(session) {
   const { lesson, model } = session;
-  const busy = ["running", "stopped"].includes(lesson?.state);
+  const stopped = session.unfinished.some(({ state }) => state === "stopped");
+  const busy = lesson?.state === "running" || stopped;
   const minutes = h("select", { id: "consolidate-minutes", disabled: busy },
     h("option", { value: USUAL }, "as long as it usually takes"),
     MINUTES.map((n) => h("option", { value: n }, `at most ${duration(60 * n)}`)));
@@ -26,13 +27,13 @@ export function consolidationPanel(session) {
   return h("div", { class: "panel stack" }, h("h2", {}, "Learn overnight"),
     h("p", { class: "soft" }, "Consolidating trains it anew on everything that it has stored; no photo is needed. The result is used only if held-out photos say that it is better."),
     h("div", { class: "field" }, h("label", { for: "consolidate-minutes" }, "How long"), minutes),
-    h("div", { class: "row" }, begin, why(lesson, model)),
+    h("div", { class: "row" }, begin, why(lesson, stopped, model)),
     lastTime(lesson));
 }
 
-function why(lesson, model) {
+function why(lesson, stopped, model) {
   if (lesson?.state === "running") return h("p", { class: "soft small" }, lesson.kind === "consolidation" ? "It is running." : "A lesson is running.", " ", h("a", { href: "#teach" }, "Watch it"));
-  if (lesson?.state === "stopped") return h("p", { class: "soft small" }, "Something was stopped. First ", h("a", { href: "#teach" }, "resume or discard it"), ".");
+  if (stopped) return h("p", { class: "soft small" }, "Something was stopped. First ", h("a", { href: "#teach" }, "resume or discard it"), ".");
   return model.classes.length < 2 && h("p", { class: "soft small" }, "Teach a second class first.");
 }
 

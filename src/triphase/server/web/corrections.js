@@ -1,6 +1,6 @@
 // Corrections of taught photos: move them to another class, or take them back; if nothing is stored of a photo, the page asks for its file.
 
-import { dialog, h, plural, replace } from "./dom.js";
+import { dialog, h, picture, plural } from "./dom.js";
 import { complain, toast } from "./toast.js";
 
 const AT_ONCE = 20; // files that are looked at in one request
@@ -86,9 +86,6 @@ async function look(session, files, missing, found) {
 }
 
 function pictures(session, ids) {
-  const row = h("div", { class: "thumbs" });
-  replace(row, [...ids].slice(0, AT_ONCE).map((id) => h("span", { class: "thumb" }, h("img", {
-    src: session.api.thumbnail(id), alt: "A photo that is needed", onerror: (event) => event.target.replaceWith(h("span", { class: "no-picture" }, "no picture kept")),
-  }))));
-  return row;
+  return h("div", { class: "thumbs" },
+    [...ids].slice(0, AT_ONCE).map((id) => h("span", { class: "thumb" }, picture(session.api.thumbnail(id), "A photo that is needed"))));
 }

@@ -21,6 +21,10 @@ function fill(element, attributes, children) {
   return element;
 }
 
+// A picture, or words in its place if the browser cannot show it.
+export const picture = (src, alt, otherwise = "no picture kept") =>
+  h("img", { src, alt, loading: "lazy", onerror: (event) => event.target.replaceWith(h("span", { class: "no-picture" }, otherwise)) });
+
 export const $ = (selector, root = document) => root.querySelector(selector);
 
 export function replace(element, ...children) {

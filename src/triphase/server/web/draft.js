@@ -44,13 +44,13 @@ export class Draft extends EventTarget {
     return answer;
   }
 
-  // Many photos, [{file, className}]; photos that cannot be read do not affect the others.
+  // Many photos, [{file, className}]; photos that are refused do not affect the others, but it is an error if all are.
   async addMany(photos) {
     const total = { added: [], moved: [], repeated: 0, errors: [] };
     try {
       for (const part of parts(photos)) {
-        this.#progress(total.added.length + total.repeated, photos.length);
-        const answer = await this.api.addToDraft(part.map(({ file, className }) => ({ file, path: `${className}/${file.name}` })));
+        this.#progress(total.added.length + total.moved.length + total.repeated, photos.length);
+        const answer = await this.#addPart(part);
         for (const key of ["added", "moved", "errors"]) total[key].push(...answer[key]);
         total.repeated += answer.repeated;
       }
@@ -58,7 +58,18 @@ export class Draft extends EventTarget {
       this.uploading = null;
       await this.load();
     }
+    if (total.errors.length === photos.length) throw new Error(total.errors[0].error);
     return total;
+  }
+
+  // Photos of one class. The name of the class is a field of its own, because not every name is kept as part of a file's name.
+  async #addPart(part) {
+    try {
+      return await this.api.addToDraft(part.map(({ file }) => ({ file, path: file.name })), part[0].className);
+    } catch (error) {
+      if (error.status !== 422) throw error;
+      return { added: [], moved: [], repeated: 0, errors: part.map(({ file }) => ({ name: file.name, error: error.message })) };
+    }
   }
 
   async addZip(file) {
@@ -85,11 +96,13 @@ export class Draft extends EventTarget {
   #changed() { this.dispatchEvent(new Event("change")); }
 }
 
+// Requests: each has photos of one class, and not too many.
 function* parts(photos) {
   let part = [];
   let bytes = 0;
-  for (const photo of photos) {
-    if (part.length && (part.length >= FILES || bytes + photo.file.size > BYTES)) {
+  for (const photo of photos.toSorted((a, b) => a.className.localeCompare(b.className))) {
+    const full = part.length >= FILES || bytes + photo.file.size > BYTES;
+    if (part.length && (full || part[0].className !== photo.className)) {
       yield part;
       [part, bytes] = [[], 0];
     }

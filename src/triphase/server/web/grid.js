@@ -1,6 +1,6 @@
 // Photos to choose from: click, Shift-click and Ctrl-click, or arrows, Shift and Space; 1 to 9 name what is chosen.
 
-import { h, plural } from "./dom.js";
+import { h, picture, plural } from "./dom.js";
 import { namer } from "./namer.js";
 
 const TOUCH = matchMedia("(hover: none)").matches;
@@ -93,7 +93,7 @@ export class PhotoGrid {
       ondblclick: () => this.open?.(item),
       onfocus: () => this.#focus(i),
     },
-    h("span", { class: "thumb" }, item.url ? h("img", { src: item.url, alt: "", loading: "lazy" }) : h("span", { class: "no-picture" }, "no picture kept")),
+    h("span", { class: "thumb" }, item.url ? picture(item.url, "", "cannot be shown") : h("span", { class: "no-picture" }, "no picture kept")),
     item.caption !== false && h("span", { class: "photo-title" }, item.title),
     item.note && h("span", { class: "photo-note" }, item.note));
   }

@@ -1,6 +1,6 @@
 // The input panel: draw, use the webcam, or choose photos.
 
-import { h, icon, replace, tabs } from "./dom.js";
+import { h, icon, picture, replace, tabs } from "./dom.js";
 import { fromInput } from "./drop.js";
 import { Pad } from "./pad.js";
 import { Webcam } from "./webcam.js";
@@ -28,7 +28,7 @@ export class Inputs {
 
   // Show the photo that is answered, in the place of the pad or the webcam; hide it if there is no URL.
   preview(url, name) {
-    replace(this.picture, url && h("img", { src: url, alt: name }));
+    replace(this.picture, url && picture(url, name, "cannot be shown"));
     this.picture.hidden = !url;
   }
 

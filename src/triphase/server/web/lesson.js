@@ -28,17 +28,19 @@ export class LessonView {
     this.seen = null; // the lesson whose outcome was put away
     session.addEventListener("lesson", () => this.render());
     session.addEventListener("progress", () => this.#update());
-    session.addEventListener("model", () => { if (session.lesson?.state === "done") this.render(); }); // its version may be taken back
+    session.addEventListener("model", () => { if (session.lesson?.state !== "running") this.render(); }); // its version may be taken back
   }
 
   render() {
-    const { lesson } = this.session;
+    const { lesson, model } = this.session;
+    if (!model) return;
     const state = lesson?.id === this.seen ? null : lesson?.state;
     if (state === "running") this.#running();
-    else if (state === "stopped") this.#stopped(lesson);
-    else if (state === "refused" || (state === "failed" && lesson)) this.#failed(lesson);
-    else if (state === "done" && this.watched === lesson.id && this.#inUse(lesson.outcome)) this.#done(lesson);
-    else replace(this.place);
+    else {
+      const done = state === "done" && this.watched === lesson.id && this.#inUse(lesson.outcome);
+      replace(this.place, done && this.#done(lesson),
+        this.session.unfinished.map((other) => (other.state === "stopped" ? this.#stopped(other) : this.#failed(other))));
+    }
     this.#tell(state, lesson);
     this.#strip();
   }
@@ -104,47 +106,57 @@ export class LessonView {
     $(".fill", strip).style.width = `${Math.round(share * 100)}%`;
   }
 
+  // What is said of an unfinished lesson; of several, each has its number.
+  #called(lesson, one) {
+    if (isConsolidation(lesson)) return "The consolidation";
+    return this.session.unfinished.length > 1 ? `Lesson ${lesson.id}` : one;
+  }
+
   #stopped(lesson) {
-    const what = isConsolidation(lesson) ? "The consolidation was stopped. " : "A lesson was stopped. ";
+    const what = `${this.#called(lesson, "A lesson")} was stopped. `;
     const photos = lesson.photos ? `Its ${plural(lesson.photos, "photo")} and all that was learned from them are kept` : "All that was learned is kept";
-    replace(this.place, h("div", { class: "banner warn", role: "status" },
+    return h("div", { class: "banner warn", role: "status" },
       h("p", { class: "grow" }, h("strong", {}, what), `${photos}: it goes on where it was.`),
-      this.#discard(),
-      h("button", { type: "button", class: "primary", onclick: () => this.session.resume().catch(complain) }, "Resume")));
+      this.#discard(lesson),
+      h("button", { type: "button", class: "primary", onclick: () => this.session.resume(lesson.id).catch(complain) }, "Resume"));
   }
 
   #failed(lesson) {
     const refused = lesson.state === "refused";
     const why = refused
-      ? `Version ${lesson.outcome.version} stays in use. Check the names of the new photos. If some are wrong, discard the lesson, keep its photos and correct them. If all are right, publish it anyway.`
+      ? `Version ${this.session.model.version} stays in use. Check the names of the new photos. If some are wrong, discard the lesson, keep its photos and correct them. If all are right, publish it anyway.`
       : lesson.error;
-    replace(this.place, h("div", { class: "banner bad", role: "status" },
-      h("p", { class: "grow" }, h("strong", {}, `${ending(lesson)} `), why),
-      this.#discard(),
+    const again = (options) => this.session.resume(lesson.id, options).catch(complain);
+    return [h("div", { class: "banner bad", role: "status" },
+      h("p", { class: "grow" }, h("strong", {}, `${this.#called(lesson, "The lesson")} ${refused ? "was not published" : "failed"}. `), why),
+      this.#discard(lesson),
       refused
-        ? h("button", { type: "button", onclick: () => this.session.resume({ force: true }).catch(complain) }, "Publish it anyway")
-        : h("button", { type: "button", onclick: () => this.session.resume().catch(complain) }, "Try again")),
-    lesson.outcome && outcomeView(lesson.outcome, this.session));
+        ? h("button", { type: "button", onclick: () => again({ force: true }) }, "Publish it anyway")
+        : h("button", { type: "button", onclick: () => again() }, "Try again")),
+    lesson.outcome && lesson.id === this.session.lesson.id && outcomeView(lesson.outcome, this.session)];
   }
 
   #done(lesson) {
     const close = () => { this.seen = lesson.id; this.render(); };
     const view = isConsolidation(lesson) ? consolidationView : outcomeView;
-    replace(this.place, view(lesson.outcome, this.session, close));
+    return view(lesson.outcome, this.session, close);
   }
 
-  #discard() {
+  #discard(lesson) {
+    const discard = (toDraft) => this.session.discard(lesson.id, toDraft).catch(complain);
     const ask = async () => {
-      if (!this.session.lesson.source.draft) {
-        if (await confirm("Discard it?", "What was learned so far is lost. The version in use stays as it is.", "Discard it", "danger")) await this.session.discard(false).catch(complain);
+      const quick = lesson.quick && lesson.state === "stopped" && this.session.model.pending;
+      const use = quick ? "The quick version in use is taken back, too." : "The version in use stays as it is.";
+      if (!lesson.source.draft) {
+        if (await confirm("Discard it?", `What was learned so far is lost. ${use}`, "Discard it", "danger")) await discard(false);
         return;
       }
-      const answer = await dialog("Discard this lesson?", [h("p", {}, "Photos that are kept wait for the next lesson, so that you can take some out or name them differently.")], [
+      const answer = await dialog("Discard this lesson?", [h("p", {}, use), h("p", {}, "Photos that are kept wait for the next lesson, so that you can take some out or name them differently.")], [
         { value: "", text: "Cancel", kind: "quiet" },
         { value: "delete", text: "Delete its photos", kind: "danger" },
         { value: "back", text: "Keep its photos", kind: "primary", focus: true },
       ]);
-      if (answer) await this.session.discard(answer === "back").catch(complain);
+      if (answer) await discard(answer === "back");
     };
     return h("button", { type: "button", class: "quiet", onclick: ask }, "Discard it");
   }

@@ -39,6 +39,10 @@ async function start() {
     areas[current()].key?.(event);
   });
   api.connection.addEventListener("found", () => session.load().catch(() => {}));
+  const check = () => { if (!document.hidden) session.check().catch(() => {}); };
+  api.connection.addEventListener("outdated", check);
+  window.addEventListener("focus", check);
+  document.addEventListener("visibilitychange", check);
 }
 
 const current = () => (["try", "review", "history"].find((name) => location.hash === `#${name}`) ?? "teach");
@@ -60,27 +64,34 @@ function showArea(areas, session) {
   areas.teach.lesson.render();
 }
 
+// While the server cannot be used, a banner says why, and the server is asked again and again.
 function watchConnection() {
-  let waiting = null;
-  api.connection.addEventListener("lost", () => {
-    if (waiting) return;
-    $("#offline").hidden = false;
-    waiting = setInterval(async () => {
-      if (!await api.isAlive()) return;
-      clearInterval(waiting);
-      waiting = null;
-      $("#offline").hidden = true;
+  let asking = null;
+  const show = (banner) => { for (const id of ["#offline", "#restarted"]) $(id).hidden = id !== banner; };
+  const trouble = (banner) => {
+    show(banner);
+    asking ??= setInterval(async () => {
+      try {
+        await api.models();
+      } catch {
+        return;
+      }
+      clearInterval(asking);
+      asking = null;
+      show(null);
       api.connection.dispatchEvent(new Event("found"));
     }, RETRY);
-  });
-  api.connection.addEventListener("unauthorized", () => {
-    $("#offline").hidden = false;
-    $("#offline").textContent = "The server was started again since this page was opened. Open the address that it printed.";
-  });
+  };
+  api.connection.addEventListener("lost", () => trouble("#offline"));
+  api.connection.addEventListener("unauthorized", () => trouble("#restarted"));
 }
 
 watchConnection();
 start().catch((error) => {
-  $("#offline").hidden = false;
-  $("#offline").textContent = error.message;
+  if ([0, 401].includes(error.status)) { // a banner says so already
+    api.connection.addEventListener("found", () => location.reload());
+    return;
+  }
+  $("#failure").hidden = false;
+  $("#failure").textContent = error.message;
 });

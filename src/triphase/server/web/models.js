@@ -11,18 +11,21 @@ export async function chooseModel() {
   const { models, can_add: canAdd } = await api.models();
   if (!models.length) return open(await makeModel(true));
   const wanted = new URLSearchParams(location.search).get("model");
-  const { name } = models.find((model) => model.name === wanted) ?? models[0];
+  const missing = wanted && !models.some((model) => model.name === wanted);
+  const name = missing ? "" : wanted || models[0].name;
   const choice = $("#model-choice");
-  choice.hidden = models.length < 2 && !canAdd;
+  choice.hidden = models.length < 2 && !canAdd && !missing;
   $("#model-name").hidden = !choice.hidden;
   $("#model-name").textContent = name;
-  replace(choice, models.map((model) => h("option", { value: model.name, selected: model.name === name }, model.name)),
+  replace(choice, missing && h("option", { value: "" }, "Choose a model"),
+    models.map((model) => h("option", { value: model.name, selected: model.name === name }, model.name)),
     canAdd && h("option", { value: NEW }, "New model"));
   choice.onchange = async () => {
     const chosen = choice.value === NEW ? await makeModel(false).catch(complain) : choice.value;
     if (chosen) open(chosen);
     else choice.value = name;
   };
+  if (missing) throw new Error(`There is no model ${wanted} here. Choose one at the top of the page.`);
   return name;
 }
 

@@ -16,9 +16,12 @@ export function outcomeView(outcome, session, close) {
     outcome.notes.map((note) => h("p", { class: "soft small" }, note)),
     outcome.published && h("div", { class: "row" },
       h("a", { class: "button primary", href: "#try" }, "Try it"),
-      h("button", { type: "button", onclick: () => undo(session) }, "Take this lesson back"),
+      !isFirst(outcome) && h("button", { type: "button", onclick: () => undo(session) }, "Take this lesson back"),
       h("span", { class: "soft small" }, `${plural(outcome.learned, "photo")} in ${duration(outcome.seconds)}`)));
 }
+
+// Before the first lesson there is no version to go back to.
+const isFirst = ({ classes }) => classes.length > 0 && classes.every((entry) => entry.new);
 
 export async function undo(session) {
   try {
@@ -36,7 +39,7 @@ export function verdict({ verdict: { n, before, after, refused, max_drop: maxDro
     const mixed = "The new photos are recognised hardly better than by guessing: their labels are probably mixed up.";
     return refused ? `${mixed} ${loss()}` : mixed;
   }
-  if (!n) return classes.every((entry) => entry.new) ? "This was the first lesson, so there was nothing to forget." : "There are no held-out photos of the earlier classes yet, so forgetting could not be checked.";
+  if (!n) return isFirst({ classes }) ? "This was the first lesson, so there was nothing to forget." : "There are no held-out photos of the earlier classes yet, so forgetting could not be checked.";
   if (refused) return loss();
   const right = `${photos} ${percent(after)} are right`;
   if (after >= before) return `No loss was measured. ${right}; before the lesson it was ${percent(before)}.`;
@@ -44,7 +47,7 @@ export function verdict({ verdict: { n, before, after, refused, max_drop: maxDro
 }
 
 function changes({ classes, verdict: { per_class: perClass }, published }) {
-  const first = classes.every((entry) => entry.new);
+  const first = isFirst({ classes });
   const compared = new Map(perClass.map((entry) => [classes[entry.label].name, entry])); // the same photos before and after
   const shown = classes.filter((entry) => entry.images > 0 || entry.before !== entry.after);
   const same = classes.length - shown.length;

@@ -35,7 +35,7 @@ export class Pad {
 
   clear() { this.strokes = []; this.#draw(); this.changed(); }
 
-  undo() { this.strokes.pop(); this.#draw(); this.changed(); }
+  undo() { this.strokes.pop(); this.penDown = false; this.#draw(); this.changed(); }
 
   picture() { return encode(this.canvas, "image/png"); }
 
@@ -72,7 +72,6 @@ export class Pad {
     if (event.key === " ") {
       this.penDown = !this.penDown;
       if (this.penDown) this.strokes.push([[...this.position]]);
-      else this.changed();
     }
     if (move) {
       this.position = this.position.map((value, i) => Math.min(SIDE - 4, Math.max(4, value + move[i])));
@@ -83,6 +82,7 @@ export class Pad {
     this.pen.style.left = `${(this.position[0] / SIDE) * 100}%`;
     this.pen.style.top = `${(this.position[1] / SIDE) * 100}%`;
     this.#draw();
+    if (this.penDown) this.changed(); // not only when it is lifted: Tab leaves the pad, too
   }
 
   #draw() {

@@ -3,6 +3,7 @@
 import { checkConnection, modelApi } from "./api.js";
 import { Draft } from "./draft.js";
 
+const UNFINISHED = ["stopped", "refused", "failed"];
 const KINDS = ["scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "state"];
 
 export class Session extends EventTarget {
@@ -12,13 +13,23 @@ export class Session extends EventTarget {
     this.api = modelApi(name);
     this.draft = new Draft(this.api);
     this.model = null;
-    this.lesson = null; // the newest one
+    this.lessons = []; // all that are known
+    this.lesson = null; // the one that runs, else the newest
     this.confusion = null; // a pair of classes that Review shows first
     this.progress = null; // of the running lesson: the newest event of each kind
   }
 
   async load() {
+    const before = this.model?.version;
     await Promise.all([this.refresh(), this.draft.load(), this.findLesson()]);
+    if (before !== undefined && before !== this.model.version) this.#tell("ended");
+  }
+
+  // Load what another tab or a program has changed; if that is nothing, nothing is drawn again and no click or focus is lost.
+  async check() {
+    const [model, { lessons }, { photos }] = await Promise.all([this.api.describe(), this.api.lessons(), this.api.draft()]);
+    const state = (...parts) => JSON.stringify([...parts], (key, value) => (key === "bytes" ? 0 : value)); // which change all the time
+    if (state(model, lessons, photos) !== state(this.model, this.lessons, this.draft.photos)) await this.load();
   }
 
   async refresh() {
@@ -31,9 +42,12 @@ export class Session extends EventTarget {
     return [...new Set(names)].sort((a, b) => a.localeCompare(b));
   }
 
+  // Lessons that can be resumed or discarded, newest first.
+  get unfinished() { return this.lessons.filter(({ state }) => UNFINISHED.includes(state)); }
+
   async findLesson() {
-    const { lessons } = await this.api.lessons();
-    this.#see(lessons[0] ?? null);
+    this.lessons = (await this.api.lessons()).lessons;
+    this.#see(this.lessons.find(({ state }) => state === "running") ?? this.lessons[0] ?? null);
   }
 
   async begin(options) {
@@ -52,15 +66,16 @@ export class Session extends EventTarget {
 
   async stop() { this.#see(await this.api.stop(this.lesson.id)); }
 
-  async resume(options) { this.#see(await this.api.resume(this.lesson.id, options)); }
+  async resume(id, options) { this.#see(await this.api.resume(id, options)); }
 
-  async discard(toDraft) {
-    await this.api.discard(this.lesson.id, toDraft);
-    await Promise.all([this.findLesson(), this.draft.load()]);
+  async discard(id, toDraft) {
+    await this.api.discard(id, toDraft);
+    await this.load(); // its quick version may be taken back
   }
 
   #see(lesson) {
     this.lesson = lesson;
+    if (lesson) this.lessons = [lesson, ...this.lessons.filter(({ id }) => id !== lesson.id)].sort((a, b) => b.id - a.id);
     if (lesson?.state === "running" && this.source === undefined) this.#listen(lesson.id);
     if (lesson?.state !== "running") this.#close();
     this.#tell("lesson");

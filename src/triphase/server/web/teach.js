@@ -142,6 +142,7 @@ export class Teach {
   #card(name, photos, taught) {
     const total = photos.length + (taught?.taught ?? 0);
     const learning = this.learning.get(name);
+    const { pending } = this.session.model; // the quick version counts what is learned among what was taught
     const more = photos.length > SHOWN;
     const fresh = photos.slice(more ? 1 - SHOWN : -SHOWN).reverse();
     return h("li", { class: "card", "data-name": name },
@@ -149,7 +150,7 @@ export class Teach {
         h("h3", {}, name),
         h("p", { class: "tags" },
           photos.length > 0 && h("span", { class: "tag new" }, plural(photos.length, "new photo")),
-          learning && this.session.lesson.state === "running" && h("span", { class: "tag warn" }, `learning ${learning.n.toLocaleString("en")}`),
+          learning && this.session.lesson.state === "running" && h("span", { class: "tag warn" }, `learning ${pending ? "" : learning.n.toLocaleString("en")}`.trim()),
           taught && h("span", { class: "tag" }, `${taught.taught.toLocaleString("en")} taught`))),
       !taught && !learning && total < ENOUGH && h("p", { class: "soft small" }, `${plural(ENOUGH - total, "more", "more")} to begin with`),
       taught?.accuracy && h("p", { class: "soft small" }, `${Math.round(taught.accuracy.value * taught.accuracy.n)} of ${plural(taught.accuracy.n, "held-out photo")} right`),
@@ -209,10 +210,12 @@ async function askName(n, known) {
 
 function report(answers) {
   const added = answers.reduce((n, answer) => n + answer.added.length, 0);
+  const moved = answers.reduce((n, answer) => n + answer.moved.length, 0);
   const repeated = answers.reduce((n, answer) => n + answer.repeated, 0);
   const errors = answers.flatMap((answer) => answer.errors);
-  const parts = [`${plural(added, "photo")} added.`];
+  const parts = added || !(moved || repeated) ? [`${plural(added, "photo")} added.`] : [];
+  if (moved) parts.push(`${plural(moved, "photo")} moved to another class.`);
   if (repeated) parts.push(`${plural(repeated, "photo")} there already.`);
   if (errors.length) parts.push(`${plural(errors.length, "file")} left out: ${errors[0].error}`);
-  toast(parts.join(" "), { bad: errors.length > 0 && added === 0 });
+  toast(parts.join(" "), { bad: errors.length > 0 && added + moved === 0 });
 }

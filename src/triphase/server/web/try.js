@@ -17,6 +17,7 @@ export class Try {
     this.teachNow = teachNow;
     this.order = 0; // of the newest picture
     this.addresses = []; // of the photos that are shown
+    this.before = new Map(); // photo -> its class before it was corrected here; null if it did not wait for a lesson
     this.column = $("#answer-column");
     this.inputs = new Inputs("try", {
       changed: (pad) => this.#drawn(pad),
@@ -103,18 +104,34 @@ export class Try {
 
   // The message after a correction, with links to Teach and to undo.
   async #correct(name, picture) {
+    const labels = new Map(this.session.draft.photos.map(({ id, label }) => [id, label]));
     try {
       const { added, moved } = await this.session.draft.add(picture, name);
+      if (added.length) this.before.set(added[0].id, null);
+      else if (moved.length && !this.before.has(moved[0].id)) this.before.set(moved[0].id, labels.get(moved[0].id));
+      const [photo] = [...added, ...moved];
       const said = h("p", {}, this.#noted(name));
       const undo = h("button", { type: "button", class: "small-button quiet", onclick: async () => {
-        await this.session.draft.remove([...added, ...moved].map(({ id }) => id)).catch(complain);
-        said.textContent = "Taken back.";
+        said.textContent = await this.#takeBack(photo.id);
         undo.remove();
       } }, "Undo");
-      return [said, h("button", { type: "button", class: "small-button", onclick: () => this.teachNow() }, "Teach now"), added.length + moved.length > 0 && undo];
+      return [said, h("button", { type: "button", class: "small-button", onclick: () => this.teachNow() }, "Teach now"), photo && this.before.get(photo.id) !== undefined && undo];
     } catch (error) {
       complain(error);
       return null;
+    }
+  }
+
+  // A photo that waited as another class goes back there.
+  async #takeBack(id) {
+    const label = this.before.get(id);
+    try {
+      if (label) await this.session.draft.move([id], label);
+      else await this.session.draft.remove([id]);
+      this.before.delete(id);
+      return label ? `Taken back: it waits as ${label} again.` : "Taken back.";
+    } catch (error) {
+      return error.message;
     }
   }
 
@@ -141,6 +158,7 @@ export class Try {
         const part = await this.session.api.predict(files.slice(i, i + AT_ONCE), { group: files.length > 1 });
         answers.push(...part.answers.map((answer) => ({ ...answer, group: answer.group == null ? null : `${i}-${answer.group}` })));
       }
+      this.session.refresh().catch(() => {}); // the inbox may have grown
       if (files.length === 1) await this.#one(files[0], answers[0]);
       else this.#many(files, answers);
     } catch (error) {
@@ -183,9 +201,11 @@ export class Try {
 
   async #assign(grid, chosen, name) {
     try {
-      await this.session.draft.addMany(chosen.map(({ file }) => ({ file, className: name })));
-      grid.mark(chosen, `noted as ${name}`);
-      toast(this.#noted(name), { action: "Teach now", run: () => this.teachNow() });
+      const { errors } = await this.session.draft.addMany(chosen.map(({ file }) => ({ file, className: name })));
+      const refused = new Set(errors.map((error) => error.name));
+      grid.mark(chosen.filter(({ file }) => !refused.has(file.name)), `noted as ${name}`);
+      const left = errors.length ? ` ${plural(errors.length, "photo")} left out: ${errors[0].error}` : "";
+      toast(this.#noted(name) + left, { action: "Teach now", run: () => this.teachNow() });
     } catch (error) {
       complain(error);
     }
