@@ -56,7 +56,8 @@ def test_every_unfinished_lesson_can_be_resumed_or_discarded(visitor: Visitor, w
         expect(visitor.button("Consolidate now")).to_be_disabled()
         page.get_by_role("link", name="resume or discard it").click()
         banners = page.locator("#lesson .banner")
-        expect(banners).to_have_text([re.compile("Lesson 2 failed. It broke."), re.compile("Lesson 1 was stopped.")])
+        said = ("Lesson 2 failed. It broke.", "Lesson 1 was stopped.")
+        expect(banners).to_have_text([re.compile(sentence) for sentence in said])
         banners.last.get_by_role("button", name="Discard it").click()
         expect(page.get_by_role("dialog")).to_contain_text("The quick version in use is taken back, too.")
         visitor.button("Cancel").click()
@@ -67,7 +68,8 @@ def test_every_unfinished_lesson_can_be_resumed_or_discarded(visitor: Visitor, w
         visitor.button("Resume").click()
         visitor.expect_learned()
         expect(banners).to_have_count(0)
-        assert [(known["id"], known["state"]) for known in served.get("/lessons")["lessons"]] == [(3, "done"), (1, "done")]
+        known = served.get("/lessons")["lessons"]
+        assert [(lesson["id"], lesson["state"]) for lesson in known] == [(3, "done"), (1, "done")]
 
 
 def with_quick_version(route: Route) -> None:
