@@ -20,7 +20,6 @@ from lessons import World, paint
 from serving import TOKEN, serving
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, NewLesson, Source
-from triphase.server.lessons import settings_of
 from triphase.server.options import ServeOptions
 
 LONG = {"backbone": "small_cnn", "image_size": 40, "memory": 400}
@@ -47,7 +46,7 @@ def test_every_unfinished_lesson_can_be_resumed_or_discarded(visitor: Visitor, w
             {"id": number, "state": state, "source": Source(draft="next"), "quick": True, "force": False}
             | {"created": "2026-01-01T00:00:00+00:00", "photos": 5, "error": "It broke." if number == 2 else None}
         )
-        settings = settings_of(NewLesson(draft="next", quick=True))
+        settings = NewLesson(draft="next", quick=True).settings()
         records.save(Record(lesson=lesson, settings=settings, options={}, folder=None, parent=1))
         shutil.copytree(world.two, records.folder(number) / "photos")
     page.route("**/api/v1/models/base", with_quick_version)
