@@ -28,6 +28,7 @@ from triphase.app.predictor import Predictor
 from triphase.app.store.schema import Version
 from triphase.errors import CannotWrite
 from triphase.server import lesson_records, lessons, workers
+from triphase.server.drafts import Drafts
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, Source
 from triphase.server.options import ServeOptions
@@ -183,6 +184,28 @@ def test_lessons_are_refused_while_a_change_is_made(world: World, monkeypatch: p
         assert served.lesson()["state"] == "done"
 
 
+def test_a_lesson_whose_photos_go_back_is_not_resumed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    give_back, begun, over = Drafts.give_back, threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> None:
+        begun.set()
+        assert over.wait(60)
+        give_back(*arguments)
+
+    monkeypatch.setattr(Drafts, "give_back", slowly)
+    with serving(ServeOptions(world.base)) as served, ThreadPoolExecutor(1) as pool:
+        served.upload("/drafts/next/photos", sorted((world.one / "red").iterdir())[:6], label="green")
+        path = f"/lessons/{served.lesson()['id']}"
+        deletion = pool.submit(served.client.delete, f"{served.model}{path}", params={"to_draft": True})
+        assert begun.wait(60)
+        try:
+            assert "base is being changed" in served.post(f"{path}/resume", {"force": True}, 409)["detail"]
+        finally:
+            over.set()
+        assert deletion.result().status_code == 204
+        assert served.get("/lessons")["lessons"] == [] and len(served.get("/drafts/next")["photos"]) == 6
+
+
 @pytest.mark.slow
 def test_a_lesson_that_was_running_goes_on_after_the_server_ended(
     long: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -242,6 +265,40 @@ def test_a_lesson_that_is_stopped_or_killed_with_the_server_goes_on_bit_for_bit(
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) in (0, -signal.SIGTERM)
     assert_same_state(model, uninterrupted)
+
+
+def stop_after_the_quick_version(served: Served, **body: Any) -> str:
+    """Stop a lesson of the draft once its quick version is in use; the path of the lesson."""
+    number = served.post("/lessons", {"draft": "next", "quick": True, **body}, 202)["id"]
+    wait_for_step(served, number)
+    assert served.post(f"/lessons/{number}/stop")["state"] == "stopped" and served.get("")["pending"]
+    return f"{served.model}/lessons/{number}"
+
+
+def test_a_deleted_lesson_takes_its_quick_version_along(long: Path, world: World) -> None:
+    with serving(ServeOptions(world.base)) as served:
+        served.draft(long)
+        path = stop_after_the_quick_version(served)
+        for place in ("/lessons", "/lessons/plan"):
+            problem = served.post(place, {"draft": "next"}, 409)
+            assert problem["detail"] == "Lesson 1 of base was stopped: resume it or delete it first."
+        assert served.client.delete(path, params={"to_draft": True}).status_code == 204
+        assert served.get("")["version"] == 1 and not served.get("")["pending"]
+        assert served.upload("/predict", [world.test / "red" / "100.png"])["version"] == 1
+        served.post("/rename", {"old": "blue", "new": "azure"})
+        assert served.post("/lessons/plan", {"draft": "next"})["learn"] == {"green": 110, "red": 110}
+
+
+def test_a_deleted_first_lesson_leaves_a_model_that_knows_nothing(long: Path, world: World, tmp_path: Path) -> None:
+    with serving(ServeOptions(tmp_path / "new")) as served:
+        served.draft(long)
+        path = stop_after_the_quick_version(served, options=LONG)
+        assert served.client.delete(path).status_code == 204
+        assert served.get("")["version"] is None and served.get("")["classes"] == []
+        assert "holds no model" in served.upload("/predict", [world.test / "red" / "100.png"], 422)["detail"]
+        served.draft(world.one)
+        assert served.lesson(options=SMALL)["state"] == "done"
+        assert [c["name"] for c in served.get("/classes")["classes"]] == ["blue", "green", "red"]
 
 
 def test_a_refused_lesson_says_what_suffered_and_is_published_by_force(world: World) -> None:

@@ -16,6 +16,7 @@ from triphase.server.drafts import Drafts
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, NewLesson, Plan, Source
 from triphase.server.problems import NotFound, Refused
+from triphase.server.unfinished import check_none_waits, correct_outcome, quick_in_use, take_back_quick
 from triphase.server.workers import Workers, close_input, error_of, events
 
 LOCK_SECONDS = 30.0  # to wait for the lock of a model that a process of the previous server may still hold
@@ -60,13 +61,16 @@ class Lessons:
         """Refuse a lesson or a change while a lesson runs, or another change is being made."""
         if self.running is not None:
             raise Busy(f"Lesson {self.running} of {self.model.name} is running: wait until it is done, or stop it.")
+        self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
         if self._changing:
             raise Busy(f"{self.model.name} is being changed: try again in a moment.")
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Change the model while no lesson runs, and let none begin."""
-        self.check_idle()
+        """Let no lesson and no other change begin."""
+        self._check_unchanged()
         self._changing = True
         try:
             yield
@@ -76,6 +80,7 @@ class Lessons:
     async def begin(self, new: NewLesson, folder: Path | None) -> Lesson:
         """Begin a lesson from a draft, or from a folder on the server's disk."""
         self.check_idle()
+        check_none_waits(self.model, self.records)
         if new.draft is not None and not (photos := self.drafts.get(new.draft).photos):
             raise NotFound(f"The draft {new.draft} holds no photo; upload some first.")
         number = self.records.next_number()
@@ -103,8 +108,7 @@ class Lessons:
     async def consolidate(self, minutes: float | None) -> Lesson:
         """Begin to train the model again on the stored samples; it is recorded as a lesson without photos."""
         self.check_idle()
-        if unfinished := [r.lesson.id for r in self.records if r.lesson.state == "stopped"]:
-            raise Busy(f"Lesson {unfinished[0]} of {self.model.name} was stopped: resume it or delete it first.")
+        check_none_waits(self.model, self.records)
         lesson = Lesson(
             id=self.records.next_number(),
             kind="consolidation",
@@ -143,16 +147,22 @@ class Lessons:
         return record.lesson
 
     async def delete(self, number: int, *, to_draft: bool = False) -> None:
-        """Remove a lesson that is not running; its photos go with it, or back into the draft."""
+        """Remove a lesson that is not running, with its quick version; its photos may go back into the draft."""
         record = self.records.get(number)
-        if self.running == number:
+        quick, draft = quick_in_use(self.model, self.records, record), record.lesson.source.draft
+        if quick or self.running == number:
             self.check_idle()
-        if to_draft and record.lesson.source.draft is not None:
-            await asyncio.to_thread(self.drafts.give_back, record.lesson.source.draft, self.records.photos(record))
-        self.records.remove(number)
+        with self.changing():
+            if quick:
+                await asyncio.to_thread(take_back_quick, self.model, self.records.folder(number) / "model")
+                await self._use_published()
+            if to_draft and draft is not None:
+                await asyncio.to_thread(self.drafts.give_back, draft, self.records.photos(record))
+            self.records.remove(number)
 
     async def plan(self, new: NewLesson, folder: Path | None) -> Plan:
         """What a lesson would learn."""
+        check_none_waits(self.model, self.records)
         photos = self.drafts.folder(new.draft) if new.draft is not None else folder
         if new.draft is not None and not self.drafts.get(new.draft).photos:
             raise NotFound(f"The draft {new.draft} holds no photo; upload some first.")
@@ -199,13 +209,9 @@ class Lessons:
                 self.records.save(record)
                 raise
         self.running, self._stopping = number, False
-        request: dict[str, Any] = {
-            "work": record.lesson.kind,
-            "settings": record.settings,
-            "options": record.options,
-        }
-        request |= {"photos": str(photos), "patience": LOCK_SECONDS if recovered else 0}
-        request["parent"] = record.parent if recovered else None
+        request: dict[str, Any] = {"work": record.lesson.kind, "settings": record.settings}
+        request |= {"options": record.options, "photos": str(photos)}
+        request |= {"patience": LOCK_SECONDS if recovered else 0, "parent": record.parent if recovered else None}
         try:
             self.records.log(number).append("state", record.lesson.model_dump())
             self._process = await self._start(request)
@@ -218,17 +224,15 @@ class Lessons:
         try:
             return await self._workers.start(self._common | request)
         except OSError as error:
-            sentence = (
-                f"The process of a lesson cannot be started ({error.strerror}); end other programs, and try again."
-            )
-            raise Refused(503, sentence) from error
+            reason = f"The process of a lesson cannot be started ({error.strerror}); end other programs"
+            raise Refused(503, f"{reason}, and try again.") from error
 
     async def _follow(self, process: Process, record: Record, recovered: bool) -> None:
         """Record the events of a lesson until it ends; an error that nobody expected ends it, too."""
         try:
             last = await self._last_event(process, record)
             if recovered and last["event"] == "outcome":
-                self._correct(record, last["outcome"])
+                correct_outcome(self.model, record, last["outcome"])
         except Exception as error:  # such as a history that is damaged
             sentence = f"The lesson could not be followed ({error}); resume it to go on where it was."
             last = {"event": "error", "sentence": sentence}
@@ -275,19 +279,12 @@ class Lessons:
         finally:  # together, so that no client sees a lesson that has ended and still is in the way
             record.lesson = ended.lesson
             self.running = self._process = self._task = None
-        self.records.log(record.lesson.id).append("state", record.lesson.model_dump())
+        self.records.log(ended.lesson.id).append("state", ended.lesson.model_dump())
 
     async def _use_published(self) -> None:
         """Answer from the new version; if it cannot be read, the previous one continues to answer."""
         with suppress(TriphaseError):
             await self._on_published()
-
-    def _correct(self, record: Record, outcome: dict[str, Any]) -> None:
-        """A lesson that was killed just after it was published finds nothing to learn: it was published."""
-        store = Store(self.model)
-        taught = [e for e in store.history() if e["event"] == "taught" and e["version"] > record.parent]
-        if record.lesson.kind == "lesson" and outcome["learned"] == 0 and taught:
-            outcome |= {"published": True, "learned": taught[-1]["images"], "version": store.version().number}
 
     async def _end(self, process: Process, task: asyncio.Task[None]) -> None:
         self._stopping = True

@@ -61,6 +61,7 @@ def check_count(files: Sequence[UploadFile], limits: Limits) -> None:
 
 async def change(model: ServedModel, work: Callable[[], Result]) -> Result:
     """Change a model while no lesson runs; answers come from the new version when this is done."""
+    model.lessons.check_idle()
     with model.lessons.changing():
         result = await asyncio.to_thread(work)
         await model.on_published()
