@@ -211,6 +211,26 @@ def test_an_upload_beside_the_schema_is_a_problem_document(served: Served) -> No
             assert answer.json()["detail"]
 
 
+def test_an_upload_that_cannot_be_read_says_what_to_send(served: Served) -> None:
+    picture = ("files", ("x" * 5000 + ".png", b"1"))
+    answer = served.client.post(served.model + "/predict", files=[picture])
+    assert answer.status_code == 400 and "file names of at most" in answer.json()["detail"]
+    answer = served.client.post(served.model + "/predict", data={"files": "1"}, files={"other": b"1"})
+    assert answer.status_code == 400 and "a part with a file name" in answer.json()["detail"]
+
+
+def test_names_that_browsers_escape_are_names_again(served: Served, world: World) -> None:
+    content = next((world.one / "red").iterdir()).read_bytes()
+    body = (
+        b'--x\r\nContent-Disposition: form-data; name="files"; filename="6%22 nail/100%25.png"\r\n\r\n'
+        + content
+        + b"\r\n--x--\r\n"
+    )
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    answer = served.client.post(served.model + "/drafts/next/photos", content=body, headers=headers)
+    assert [(p["label"], p["name"]) for p in answer.json()["added"]] == [('6" nail', '6" nail/100%25.png')]
+
+
 def test_a_model_is_taught_from_a_folder_that_was_named(world: World, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -15,6 +15,7 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -473,6 +474,37 @@ def test_a_model_that_many_ask_for_at_once_is_opened_once(world: World) -> None:
         paths = [{"name": "new"} for _ in range(8)]
         made = list(pool.map(lambda body: served.client.post("/api/v1/models", json=body).status_code, paths))
         assert sorted(made) == [201] + [422] * 7
+
+
+def test_a_model_without_a_version_is_still_there_after_a_restart(world: World, tmp_path: Path) -> None:
+    options = ServeOptions(models=tmp_path)
+    (tmp_path / "foreign").mkdir()
+    with serving(options) as served:
+        for name in ("draft", "lesson", "empty"):
+            assert served.client.post("/api/v1/models", json={"name": name}).status_code == 201
+        draft, lesson = (replace(served, model=f"/api/v1/models/{name}") for name in ("draft", "lesson"))
+        draft.draft(world.one)
+        lesson.draft(world.one)
+        lesson.post("/lessons", {"draft": "next", "options": SMALL}, 202)  # the server ends while it runs
+    assert not (tmp_path / "lesson" / "CURRENT").exists()
+    with serving(options) as served:
+        assert [model["name"] for model in served.client.get("/api/v1/models").json()["models"]] == [
+            "draft",
+            "lesson",
+        ]
+        assert len(draft_of(served, "draft")) == 30
+        for name, status in (("lesson", 422), ("foreign", 422), ("empty", 201)):
+            assert served.client.post("/api/v1/models", json={"name": name}).status_code == status
+        lesson = replace(served, model="/api/v1/models/lesson")
+        number = lesson.get("/lessons")["lessons"][0]["id"]
+        if lesson.get(f"/lessons/{number}")["state"] == "stopped":
+            lesson.post(f"/lessons/{number}/resume")
+        assert lesson.finished(number)["state"] == "done" and lesson.get("")["version"]
+
+
+def draft_of(served: Served, model: str) -> list[Any]:
+    photos: list[Any] = replace(served, model=f"/api/v1/models/{model}").get("/drafts/next")["photos"]
+    return photos
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from triphase.printable import printable
 from triphase.server.options import ServeOptions
 from triphase.server.pools import Pools
 from triphase.server.problems import NotFound
-from triphase.server.served_model import WORK_SUFFIX, ServedModel
+from triphase.server.served_model import WORK_SUFFIX, ServedModel, photos_wait
 
 MAX_NAME = 200  # bytes, so that there is room for what stands beside it
 
@@ -73,7 +73,14 @@ class Models:
             return [self.one.name]
         assert self.folder is not None
         found = {e.name for e in self.folder.iterdir() if e.is_dir() and (e / "CURRENT").is_file()}
-        return sorted(found | set(self._open))
+        return sorted(found | self._begun() | set(self._open))
+
+    def _begun(self) -> set[str]:
+        """Models that may have no version yet: photos wait for a lesson, or one has not ended."""
+        assert self.folder is not None
+        works = [entry for entry in self.folder.glob(f"*{WORK_SUFFIX}") if photos_wait(entry)]
+        names = {work.name.removesuffix(WORK_SUFFIX) for work in works}
+        return {name for name in names if name and not (self.folder / name).is_file()}
 
     async def get(self, name: str) -> ServedModel:
         """A model by its name."""
@@ -92,9 +99,11 @@ class Models:
             raise InvalidValue("This server serves one model; start it with --models DIR to make others.")
         _check_name(name)
         async with self._opening:
-            if name.endswith(WORK_SUFFIX) or name in self.names() or (self.folder / name).exists():
+            path = self.folder / name
+            foreign = path.exists() and not path.with_name(name + WORK_SUFFIX).is_dir()  # not made by a server
+            if name.endswith(WORK_SUFFIX) or name in self.names() or foreign:
                 raise InvalidValue(f"The name {name!r} is taken; give another one.")
-            return await self._serve_now(self.folder / name)
+            return await self._serve_now(path)
 
     async def _serve_now(self, path: Path) -> ServedModel:
         """A model that came up after the server was started; nobody uses it before its lessons are recovered."""

@@ -109,8 +109,15 @@ def install(app: FastAPI) -> None:
 
 def describe(errors: Any) -> str:
     """What is wrong with a request, in a sentence."""
-    found = [f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in errors[:SHOWN_PROBLEMS]]
+    found = [f"{'.'.join(map(str, error['loc']))}: {_in_words(error['msg'])}" for error in errors[:SHOWN_PROBLEMS]]
     return f"The request is not what the schema says ({'; '.join(found)})."
+
+
+def _in_words(message: str) -> str:
+    """What a check of the schema says, without the words of the library."""
+    if "UploadFile" in message:
+        return "expected a file, which is a part with a file name"
+    return message.removeprefix("Value error, ")
 
 
 def _sentence(error: HTTPException, request: Request) -> str:
@@ -118,6 +125,9 @@ def _sentence(error: HTTPException, request: Request) -> str:
         return f"There is nothing at {request.url.path}; /api/v1/docs lists what there is."
     if error.status_code == 405:
         return f"{request.url.path} does not take {request.method}."
-    if error.status_code == 400 and error.__cause__ is not None:
-        return "The body of the request cannot be read; send JSON in UTF-8, or files as multipart/form-data."
+    if error.status_code == 400 and (error.__cause__ is not None or "multipart" in str(error.detail)):
+        return (
+            "The body of the request cannot be read; send JSON in UTF-8, or files as multipart/form-data, "
+            "with file names of at most 255 characters."
+        )
     return str(error.detail)

@@ -12,6 +12,7 @@ from triphase.app.taught_classes import TaughtClasses, taught_classes
 from triphase.app.timeline import TimelineEntry, timeline
 from triphase.server.answering import Answering
 from triphase.server.drafts import Drafts
+from triphase.server.lesson_records import LessonRecords
 from triphase.server.lessons import Lessons
 from triphase.server.options import ServeOptions
 from triphase.server.pools import Pools
@@ -24,6 +25,13 @@ from triphase.state import folder_bytes
 
 WORK_SUFFIX = ".serve"  # of the folder beside a model that only the server writes
 SHOWN = 12  # thumbnails of a class, the newest
+
+
+def photos_wait(work: Path) -> bool:
+    """Whether photos lie beside a model, for a lesson that is yet to begin or has not ended."""
+    records = LessonRecords(work / "lessons")
+    records.read()
+    return any(work.glob("drafts/*/*/*")) or any(record.lesson.state != "done" for record in records)
 
 
 class ServedModel:

@@ -21,6 +21,7 @@ from triphase.server.served_model import ServedModel
 
 Result = TypeVar("Result")
 MODEL = "/api/v1/models/{model}"
+ESCAPED = {"%22": '"', "%0D": "\r", "%0A": "\n"}  # in names of files: the HTML standard escapes no more
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -50,7 +51,20 @@ OneModel = Annotated[ServedModel, Depends(served_model)]
 async def read_uploads(files: Sequence[UploadFile], limits: Limits) -> list[Upload]:
     """The files of a request."""
     check_count(files, limits)
-    return [Upload(file.filename or "photo", await file.read()) for file in files]
+    return [Upload(name_of(file), await file.read()) for file in files]
+
+
+def name_of(file: UploadFile) -> str:
+    """The name of an uploaded file, with the quotes and line breaks that browsers escape.
+
+    >>> from io import BytesIO
+    >>> name_of(UploadFile(BytesIO(), filename="6%22 nail/100%25.jpg"))
+    '6" nail/100%25.jpg'
+    """
+    name = file.filename or "photo"
+    for escaped, character in ESCAPED.items():
+        name = name.replace(escaped, character)
+    return name
 
 
 def check_count(files: Sequence[UploadFile], limits: Limits) -> None:

@@ -13,7 +13,15 @@ from starlette.responses import Response
 from triphase.errors import BadData, InvalidValue
 from triphase.server.answering import Upload
 from triphase.server.problems import Full
-from triphase.server.routes.common import MODEL, OneModel, check_count, jpeg_response, problems, thumbnail_of_bytes
+from triphase.server.routes.common import (
+    MODEL,
+    OneModel,
+    check_count,
+    jpeg_response,
+    name_of,
+    problems,
+    thumbnail_of_bytes,
+)
 from triphase.server.schemas import (
     DRAFT_NAME,
     PHOTO_ID,
@@ -54,10 +62,9 @@ async def upload_photos(
 ) -> Uploaded:
     """Put photos into a draft; without a label, each file's name is CLASS/NAME."""
     check_count(files, model.drafts.limits)
-    labels = [label or _folder_of(file.filename or "photo") for file in files]
+    labels = [label or _folder_of(name_of(file)) for file in files]
     photos = (  # read one by one: all of them together may be large
-        (label, Upload(file.filename or "photo", file.file.read()))
-        for label, file in zip(labels, files, strict=True)
+        (label, Upload(name_of(file), file.file.read())) for label, file in zip(labels, files, strict=True)
     )
     model.lessons.warm_up()
     return await asyncio.to_thread(_add, model, draft, photos)
