@@ -137,5 +137,5 @@ def test_a_killed_lesson_goes_on_and_ends_the_same(
         teach(killed, photos, settings=settings, on_event=stop)
     outcome = teach(killed, photos, settings=settings)
     assert "An interrupted lesson was continued." in outcome.notes
-    assert any(note.startswith("Of 6 photos in _unlabelled") for note in outcome.notes)
+    assert any(note.startswith("6 photos in _unlabelled: ") for note in outcome.notes)
     assert_same_state(killed, whole)
