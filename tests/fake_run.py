@@ -16,6 +16,9 @@ def main(words: list[str]) -> None:
         if name in out.name:
             if kind == "refuse":
                 sys.exit("warning: careful\nerror: There is no data.")
+            if kind == "diverge":
+                (out / "diverged.json").write_text('{"reason": "It diverged: lower --lr."}')
+                sys.exit("error: It diverged: lower --lr.")
             if kind == "crash" or not (out / "tried").exists():
                 (out / "tried").touch()
                 os._exit(7)

@@ -20,8 +20,9 @@ from oracle import (
     weights,
 )
 from triphase import TPC, FineTune, Memory, Recipe, run
+from triphase.bench.run.directory import why_diverged
 from triphase.data.streams import Experience
-from triphase.errors import Interrupted
+from triphase.errors import Interrupted, InvalidValue
 from triphase.events import Event
 from triphase.learners import Joint, Learner, Step, Tick
 from triphase.learners import training as loop
@@ -87,6 +88,21 @@ def test_a_loss_that_is_no_number_does_not_spoil_the_log(tmp_path: Path) -> None
     lines = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
     events = [json.loads(line, parse_constant=refuse) for line in lines]
     assert events[0]["loss"] is None
+
+
+def test_a_network_that_diverged_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    def diverge(out: Path | None) -> None:
+        with pytest.raises(InvalidValue, match=r"diverged in experience 2 \(learning rate 1e\+30\).*lower --lr"):
+            run(FineTune(tiny_model()), tiny_stream(), first=FIRST, rest=replace(REST, lr=1e30), out=out)
+
+    diverge(None)
+    diverge(tmp_path / "run")
+    assert (
+        not (tmp_path / "run" / "report.json").exists() and not (tmp_path / "run" / "weights.safetensors").exists()
+    )
+    assert "lower --lr" in (why_diverged(tmp_path / "run") or "")
+    run(FineTune(tiny_model()), tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run")
+    assert why_diverged(tmp_path / "run") is None, "the corrected command takes the place of the run that diverged"
 
 
 def test_what_is_done_is_not_learned_again(stop_at_save: Callable[..., None], tmp_path: Path) -> None:

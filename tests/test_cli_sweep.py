@@ -104,6 +104,21 @@ def test_runs_that_fail_are_named_at_the_end(
     assert other.status == 1 and "holds runs with epochs not given (now 4); give another --out" in other.err
 
 
+@pytest.mark.usefixtures("fake")
+def test_rates_that_diverge_are_named_and_do_not_stop_a_sweep(
+    triphase: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TROUBLE", "tpc-order0-lr0.1:diverge")
+    command = ["bench", "sweep", "digits-5", "--learners", "tpc", "--orders", "0"]
+    answer = triphase(*command, "--lr-grid", "0.1,0.02", "--out", "s")
+    assert answer.status == 0 and "lr 0.02" in answer.out
+    assert "Diverged, and left out: digits-5/tpc-order0-lr0.1." in answer.out
+    answer = triphase(*command, "--lr-grid", "0.1", "--out", "s", "--json")
+    sentence = "Every setting of tpc on digits-5 diverged: give lower rates by --lr-grid."
+    assert answer.status == 1 and answer.err.endswith(f"error: {sentence}\n")
+    assert answer.document()["error"] == sentence
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

@@ -10,6 +10,7 @@ import pytest
 from fake_reports import RECIPE, make, write
 from triphase.bench.report.caveats import conditions, departures
 from triphase.bench.report.group import group_runs
+from triphase.bench.run.directory import record_diverged
 from triphase.errors import BadData, CorruptState
 
 
@@ -80,6 +81,19 @@ def test_unfinished_runs_are_named(tmp_path: Path) -> None:
     (tmp_path / "run0" / "report.json").unlink()
     with pytest.raises(BadData, match=r"\(2 unfinished\)"):
         group_runs([tmp_path])
+
+
+def test_runs_that_diverged_are_a_caveat(tmp_path: Path) -> None:
+    folder = sweep(tmp_path, tests=True)
+    document = json.loads((folder / "sweep.json").read_text())
+    document["benchmarks"]["core50-41"]["tpc"]["grid"][0]["diverged"] = "It diverged."
+    (folder / "sweep.json").write_text(json.dumps(document))
+    (folder / "run0" / "report.json").unlink()
+    record_diverged(folder / "run0", "It diverged.")
+    caveat = conditions(group_runs([folder]))[-1]
+    assert caveat.startswith("Diverged, and left out: ") and caveat.endswith("run0.")
+    with pytest.raises(BadData, match=r"\(1 diverged\)"):
+        group_runs([folder / "run0"])
 
 
 def test_a_first_experience_learned_elsewhere_counts_as_learned_here(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from sweep_results import FOUR, OUT, results_of
 from triphase.bench.benchmarks import BENCHMARKS, find
 from triphase.bench.learners import LEARNER_SPECS
 from triphase.bench.report.paper import COLUMNS as PAPER_BENCHMARKS
+from triphase.bench.sweep.ablation import Ablation
 from triphase.bench.sweep.grid import Sweep, grid
 from triphase.bench.sweep.jobs import Result
 from triphase.errors import InvalidValue
@@ -91,6 +92,20 @@ def test_nothing_is_chosen_while_a_part_of_the_grid_is_missing() -> None:
     assert document["failed"] == {"digits-5/tpc-order0-lr0.02": "it broke"}
 
 
+def test_nothing_is_chosen_where_every_setting_diverged() -> None:
+    schedule = Sweep(OUT, ("digits-5",), ("tpc",), (0, 1))
+    cells = schedule.jobs({})
+    lost = Result(None, None, None, "It diverged.")
+    assert schedule.chosen("digits-5", "tpc", dict.fromkeys(cells, lost)) is None
+    results = {**dict.fromkeys(cells, lost), cells[1]: Result(0.1, 0.1, 1.0)}
+    assert schedule.chosen("digits-5", "tpc", results) == {"lr": cells[1].options.lr}
+    ablation = Ablation(OUT, ("digits-5",), {}, (0, 1), rows="no-replay")
+    tried = ablation.jobs({})
+    assert ablation.rate("digits-5", False, dict.fromkeys(tried, lost)) is None
+    results = {**dict.fromkeys(tried, lost), tried[2]: Result(0.1, 0.1, 1.0)}
+    assert ablation.rate("digits-5", False, results) == tried[2].options.lr
+
+
 def test_the_record_has_mean_and_deviation_of_the_other_orders_alone() -> None:
     schedule = Sweep(OUT, ("digits-5",), ("slda",))
     results = results_of(schedule, {"order0": 0.9, "order1": 0.1, "order2": 0.2, "order3": 0.3})
@@ -105,7 +120,7 @@ def test_one_order_is_summed_up_by_what_was_chosen_on_it() -> None:
     schedule = Sweep(OUT, ("digits-5",), ("tpc",), (0,))
     results = {cell: Result(i / 10, i / 20, 1.0) for i, cell in enumerate(schedule.jobs({}), start=1)}
     entry = schedule.summary(results, {})["benchmarks"]["digits-5"]["tpc"]
-    assert entry["amca"]["mean"] == max(r.amca for r in results.values()) and not entry["tests"]
+    assert entry["amca"]["mean"] == max(r.amca or 0 for r in results.values()) and not entry["tests"]
 
 
 def test_from_scratch_one_first_experience_serves_all_rates_and_closed_forms() -> None:

@@ -83,6 +83,25 @@ def test_a_refused_run_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert progress.warnings == ["warning: careful"]
 
 
+def test_a_setting_that_diverges_is_an_outcome_and_never_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TROUBLE", "first-order0-lr0.005:diverge,tpc-order0-lr0.02:diverge")
+    schedule = Sweep(tmp_path, ("digits-5",), ("ar1", "tpc"), (0, 1))
+    progress = execute(schedule, tmp_path / "sweep.json", local(tmp_path))
+    assert not progress.failed and progress.seconds_left == 0.0
+    document = schedule.summary(progress.results, progress.failed)["benchmarks"]["digits-5"]
+    for learner, rate in (("ar1", 0.005), ("tpc", 0.02)):
+        grid = {each["setting"]["lr"]: each for each in document[learner]["grid"]}
+        assert grid[rate]["diverged"] == "It diverged: lower --lr." and grid[rate]["amca"] is None
+        assert sum("diverged" in each for each in grid.values()) == 1
+        assert document[learner]["chosen"]["lr"] != rate and document[learner]["amca"]["mean"] is not None
+    n_done = len(done(tmp_path))
+    assert Counter(done(tmp_path))["ar1-order0-lr0.005"] == 0, "its first experience diverged"
+    again = execute(schedule, tmp_path / "sweep.json", local(tmp_path))
+    assert again.results == progress.results and len(done(tmp_path)) == n_done
+
+
 def test_a_run_that_another_process_executes_is_waited_for(tmp_path: Path) -> None:
     schedule = Sweep(tmp_path, ("digits-5",), ("slda",), (0,))
     (only,) = schedule.jobs({})

@@ -27,6 +27,7 @@ from triphase import (
     SplitClassifier,
     testing,
 )
+from triphase.context import Context
 from triphase.data.batches import Batches
 from triphase.testing import REST, check_learner, tiny_model, tiny_stream
 
@@ -183,3 +184,95 @@ def test_held_out_images_are_never_trained_on(name: str, monkeypatch: pytest.Mon
         held_out_ids |= set(experience.images.ids[held_out].tolist())
         learner.learn(replace(experience, held_out=held_out), REST)
     assert trained and not trained & held_out_ids
+
+
+class Relabeller(FineTune):
+    """A learner that changes the labels of an experience."""
+
+    def learn(self, experience: Experience, *args: Any) -> None:
+        super().learn(experience, *args)
+        if experience.index == 2:
+            experience.images.labels[0] = 1 - experience.images.labels[0]
+
+
+class Renamer(FineTune):
+    """A learner that changes the ids of an experience."""
+
+    def learn(self, experience: Experience, *args: Any) -> None:
+        super().learn(experience, *args)
+        experience.images.ids += 100
+
+
+class Drifter(FineTune):
+    """A learner that changes the running statistics of llf."""
+
+    def learn(self, *args: Any) -> None:
+        super().learn(*args)
+        for name, buffer in self.model.llf.named_buffers():
+            if name.endswith("running_mean"):
+                buffer += 1
+
+
+class Undefined(FineTune):
+    """A learner whose scores are no numbers."""
+
+    def logits(self, z: Tensor) -> Tensor:
+        return super().logits(z) * float("nan")
+
+
+class Silent(FineTune):
+    """A learner that returns no scores."""
+
+    def logits(self, z: Tensor) -> Tensor:
+        return None  # type: ignore[return-value]
+
+
+class Narrow(FineTune):
+    """A learner that scores too few classes."""
+
+    def logits(self, z: Tensor) -> Tensor:
+        return super().logits(z)[:, :1]
+
+
+class Hoarder(FineTune):
+    """A learner whose state holds an object of its own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"own": object()}
+
+
+class Empty:
+    """A learner without a learn."""
+
+    def __init__(self, model: SplitClassifier, memory: Memory) -> None:
+        self.model, self.context, self.logits = model, Context(), model.tail
+
+
+class Voided(FineTune):
+    """A learner that cannot load its state."""
+
+    load_state_dict = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (Relabeller, "learning changed the labels of experience 2"),
+        (Renamer, "learning changed the ids of experience 1"),
+        (Meddler, "llf moved: 1.weight"),
+        (Drifter, "llf moved: 2.running_mean"),
+        (Undefined, r"classes \[0, 1\] were learned but have no finite score"),
+        (Silent, "logits\\(\\) returned a NoneType instead of a tensor"),
+        (Narrow, r"logits\(\) returned the shape \(36, 1\) instead of \(n, n_classes\) = \(36, 2\)"),
+        (Guesser, "never learned but have a score"),
+        (Hoarder, "state_dict\\(\\) holds something else than tensors and primitives.*object"),
+        (Empty, "the learner has no learn, state_dict, load_state_dict"),
+        (Voided, "the learner has no load_state_dict"),
+        (Waker, "mode of the model or of a part"),
+        (Forgetful, "continued after step"),
+        (Gambler, "same seed differ"),
+    ],
+)
+def test_the_complaint_names_the_property_that_does_not_hold(broken: Any, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_learner(broken)

@@ -79,7 +79,8 @@ def sweep(
             _print_table(benchmark, {name: (_words(entry["chosen"]), entry) for name, entry in entries.items()})
         if len(schedule.orders) == 1:
             print("With a single order, the settings were chosen by the same results that are shown.")
-        _fail_if_runs_failed(progress, out)
+        _print_diverged(progress, out)
+        _fail_if_no_result(summary, progress, out)
 
 
 @sweep_options
@@ -123,7 +124,8 @@ def ablate(
             for part, entry in parts.items():
                 words = _words({"lr": entry["lr"]})
                 _print_table(f"{benchmark}, {part}", {name: (words, c) for name, c in entry["columns"].items()})
-        _fail_if_runs_failed(progress, out)
+        _print_diverged(progress, out)
+        _fail_if_no_result(summary, progress, out)
 
 
 def _execute(
@@ -182,7 +184,7 @@ def _words(setting: dict[str, Any] | None) -> str:
 def _print_json(summary: dict[str, Any], progress: Progress, out: Path) -> None:
     """One document, also if runs failed: then with an "error", and status 1."""
     try:
-        _fail_if_runs_failed(progress, out)
+        _fail_if_no_result(summary, progress, out)
     except TriphaseError as error:
         print(f"error: {error}", file=sys.stderr)
         print_json(summary | {"error": str(error)})
@@ -190,10 +192,23 @@ def _print_json(summary: dict[str, Any], progress: Progress, out: Path) -> None:
     print_json(summary)
 
 
-def _fail_if_runs_failed(progress: Progress, out: Path) -> None:
-    """End with status 1 if any run failed."""
+def _print_diverged(progress: Progress, out: Path) -> None:
+    results = {job: result for job, result in progress.results.items() if job.is_result}
+    diverged = [str(job.directory.relative_to(out)) for job, result in results.items() if result.diverged]
+    if diverged:
+        print(f"Diverged, and left out: {few(diverged)}.")
+
+
+def _fail_if_no_result(summary: dict[str, Any], progress: Progress, out: Path) -> None:
+    """End with status 1 if any run failed, or if nothing could be chosen because all settings diverged."""
     failed = [str(job.directory.relative_to(out)) for job in progress.failed]
     if failed:
         reason = next(iter(progress.failed.values())).rstrip(".")
         count = f"{len(failed)} of {len(progress.schedule.planned())} runs failed"
         raise TriphaseError(f"{count}: {few(failed)} ({reason}). Run again to try them again.")
+    for benchmark, parts in summary["benchmarks"].items():
+        for part, entry in parts.items():
+            if entry.get("chosen", entry.get("lr")) is None:
+                raise TriphaseError(
+                    f"Every setting of {part} on {benchmark} diverged: give lower rates by --lr-grid."
+                )

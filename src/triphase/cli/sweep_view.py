@@ -27,7 +27,10 @@ class SweepView:
         """Record the progress for the next redraw; results, failures and warnings are printed once."""
         self._progress = progress
         lines: dict[object, str] = {
-            **{job: f"{job.title}  AMCA {percent(result.amca)}" for job, result in progress.results.items()},
+            **{
+                job: f"{job.title}  {result.diverged or f'AMCA {percent(result.amca)}'}"
+                for job, result in progress.results.items()
+            },
             **{job: f"{job.title}  failed: {reason}" for job, reason in progress.failed.items()},
             **{warning: warning for warning in progress.warnings},
         }
@@ -52,7 +55,7 @@ def _learners(progress: Progress, finished: list[Job]) -> Table:
     best: dict[tuple[str, str], float] = {}
     for job in finished:
         key = (job.benchmark, job.options.learner)
-        best[key] = max(best.get(key, 0.0), progress.results[job].amca)
+        best[key] = max(best.get(key, 0.0), progress.results[job].amca or 0.0)
     table = Table(box=None)
     for name in ("benchmark", "learner", "runs", "best AMCA"):
         table.add_column(name, justify="right" if name in ("runs", "best AMCA") else "left")

@@ -18,7 +18,7 @@ EQUAL_WITH_MEMORY = (*EQUAL, *recorded("equal with memory"))
 
 
 def conditions(grouped: GroupedRuns) -> list[str]:
-    """One caveat per benchmark, and one on runs that are not finished."""
+    """One caveat per benchmark, one on runs that are not finished, and one on those that diverged."""
     caveats = []
     for name in grouped.benchmarks:
         reference, shown = _reference(grouped, name)
@@ -30,6 +30,8 @@ def conditions(grouped: GroupedRuns) -> list[str]:
         caveats.append(f"{benchmark_title(name)}: {' '.join(sentences)}")
     if grouped.unfinished:
         caveats.append(f"Not finished, and left out: {few(grouped.unfinished)}.")
+    if grouped.diverged:
+        caveats.append(f"Diverged, and left out: {few(grouped.diverged)}.")
     return caveats
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from triphase.bench import metrics
 from triphase.bench.learners import LEARNER_SPECS, is_joint
 from triphase.bench.report import paper
 from triphase.bench.report.ablated import TRAINS_ALL, ablation_title, usual_settings
-from triphase.bench.report.load import FinishedRun, load_runs
+from triphase.bench.report.load import FinishedRun, diverged_among, load_runs
 from triphase.bench.report.titles import group_title, learner_title, rank
 from triphase.bench.run.options import recorded
 from triphase.bench.run.results import Report, flatten
@@ -83,6 +83,7 @@ class GroupedRuns:
 
     groups: list[Group]
     unfinished: list[Path]
+    diverged: list[Path] = field(default_factory=list)
 
     def of(self, benchmark: str) -> list[Group]:
         """The groups of one benchmark."""
@@ -116,7 +117,11 @@ def group_runs(paths: Sequence[Path]) -> GroupedRuns:
         change = ablation_title(run.settings, usual[run.benchmark])
         found.setdefault((run.benchmark, run.learner, replay, change), []).append(run)
     groups = [Group(*key, tuple(_one_per_order_and_seed(members))) for key, members in found.items()]
-    return GroupedRuns(sorted(groups, key=lambda g: (rank(g.learner), not g.replay, g.change)), unfinished)
+    diverged = diverged_among(unfinished)
+    unfinished = [directory for directory in unfinished if directory not in diverged]
+    return GroupedRuns(
+        sorted(groups, key=lambda g: (rank(g.learner), not g.replay, g.change)), unfinished, diverged
+    )
 
 
 def on_common_orders(groups: list[Group]) -> GroupedRuns:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triphase import state as files
+from triphase.bench.run.directory import why_diverged
 from triphase.bench.run.options import upgraded
 from triphase.bench.run.results import Report
 from triphase.errors import BadData, CorruptState
@@ -48,7 +49,7 @@ class FinishedRun:
 
 
 def load_runs(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[Path]]:
-    """The finished runs in these folders, each once, and the directories of unfinished ones."""
+    """The finished runs in these folders, each once, and the directories of others."""
     finished: dict[Path, FinishedRun] = {}
     unfinished: list[Path] = []
     for path in paths:
@@ -63,9 +64,17 @@ def load_runs(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[Path]]:
                 finished.setdefault(directory.resolve(), run)
     if not finished:
         where = ", ".join(map(str, paths))
-        count = f" ({len(unfinished)} unfinished)" if unfinished else ""
+        diverged = len(diverged_among(unfinished))
+        counts = {"unfinished": len(unfinished) - diverged, "diverged": diverged}
+        words = [f"{n} {what}" for what, n in counts.items() if n]
+        count = f" ({', '.join(words)})" if words else ""
         raise BadData(f"There is no finished run in {where}{count}; `triphase bench run ... --out RUN` makes one.")
     return list(finished.values()), unfinished
+
+
+def diverged_among(unfinished: Sequence[Path]) -> list[Path]:
+    """Those that have no result because the network diverged."""
+    return [directory for directory in unfinished if why_diverged(directory) is not None]
 
 
 def read_report(directory: Path) -> Report:
@@ -99,7 +108,10 @@ def _runs_in(path: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _runs_of_sweep(summary: Path) -> Iterator[tuple[Path, bool]]:
-    """The test runs of each learner or ablation; the best of a grid where the tuning order is all that was run."""
+    """The test runs of each learner or ablation; the best of a grid where the tuning order is all that was run.
+
+    Settings that diverged are among them, for the caveats.
+    """
     try:
         document = files.read_json(summary)
         for parts in document["benchmarks"].values():
@@ -108,6 +120,7 @@ def _runs_of_sweep(summary: Path) -> Iterator[tuple[Path, bool]]:
                 tests = [test for column in part.get("columns", {"": part}).values() for test in column["tests"]]
                 for test in tests:
                     yield summary.parent / test["run"], len(tried) > 1 and test["order"] == document["orders"][0]
+                yield from ((summary.parent / each["run"], False) for each in tried if "diverged" in each)
                 if not tests:
                     chosen = [each for each in tried if each["setting"] == part.get("chosen")]
                     yield from ((summary.parent / each["run"], len(tried) > 1) for each in chosen)

@@ -19,6 +19,7 @@ from triphase.device import changed_device
 from triphase.directory_lock import DirectoryLock
 from triphase.errors import Mismatch, TriphaseWarning
 
+DIVERGED = "diverged.json"  # why a run was refused whose weights are not finite
 THEN = ", then "  # between the devices of a run that went on on another one
 NOT_COMPARED = {"threads", "device", "processes"}  # of settings: may change, or are looked at by themselves
 CAUSES = ("benchmark", "learner", "order", "seed")  # named before other settings that differ because of them
@@ -47,6 +48,7 @@ class RunDirectory:
         """
         if self.path is None or self._checkpoint is None:
             return None
+        (self.path / DIVERGED).unlink(missing_ok=True)  # of a run whose place this one takes
         state = self._checkpoint.load()
         if state is not None:
             saved, now = self._saved_settings(), settings["device"]
@@ -114,11 +116,28 @@ class RunDirectory:
         files.write_json(self.path / "report.json", report.to_json())
         self._checkpoint.delete()
 
+    def diverged(self, reason: str) -> None:
+        """Record that the run diverged; its checkpoint is of no use."""
+        if self.path is None or self._checkpoint is None:
+            return
+        self._checkpoint.delete()
+        record_diverged(self.path, reason)
+
     def close(self) -> None:
         """Close the log and wait for the writer: the lock on the directory must outlast it."""
         self._log.close()
         if self._checkpoint is not None:
             self._checkpoint.wait()
+
+
+def record_diverged(out: Path, reason: str) -> None:
+    """Write down why the run in this directory has no result."""
+    files.write_json(out / DIVERGED, {"reason": reason})
+
+
+def why_diverged(out: Path) -> str | None:
+    """Why the run in this directory has no result, if it diverged."""
+    return str(files.read_json(out / DIVERGED)["reason"]) if (out / DIVERGED).exists() else None
 
 
 def recorded_threads(out: Path) -> int | None:

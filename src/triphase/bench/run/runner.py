@@ -108,6 +108,7 @@ class _Run:
             with self.learner.context.stopwatch.time_forward(model.csf, model.head):
                 for experience in self.stream.experiences[self.experience - 1 :]:
                     self._learn(experience.index)
+                    self._check_finite(experience.index)
                     if experience.index in self.stream.evaluate_after:
                         self._evaluate(experience.index)
                     self.experience = experience.index + 1
@@ -155,8 +156,24 @@ class _Run:
         self.timer.start()
         self.phase = "start"
         with explain_out_of_memory(REMEDY):
-            self.learner.learn(experience, self.recipes[0 if index == 1 else 1], self._tick)
+            self.learner.learn(experience, self._recipe(index), self._tick)
         self.timer.stop(self.report, self.phase)
+
+    def _recipe(self, index: int) -> Recipe:
+        return self.recipes[0 if index == 1 else 1]
+
+    def _check_finite(self, index: int) -> None:
+        """Refuse a network that diverged: its predictions would look like a result."""
+        model = self.learner.model
+        tensors = [*model.csf.state_dict().values(), *model.head.state_dict().values()]
+        if all(bool(tensor.isfinite().all()) for tensor in tensors):
+            return
+        reason = (
+            f"The network diverged in experience {index} (learning rate {self._recipe(index).lr:g}): its weights "
+            "are not finite; lower --lr."
+        )
+        self.directory.diverged(reason)
+        raise InvalidValue(reason)
 
     def _tick(self, step: Step) -> None:
         """After every optimiser step: count its time, report progress, save."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from triphase import state as files
 from triphase.bench.benchmarks import Benchmark, find
 from triphase.bench.run.options import RunOptions, option_infos
-from triphase.bench.sweep.jobs import Job, PlannedRun, Result, make_job, mean_and_std, record, record_failed
+from triphase.bench.sweep.jobs import Job, PlannedRun, Result, best, make_job, mean_and_std, record, record_failed
 from triphase.errors import BadData
 
 Rows = Literal["both", "replay", "no-replay"]
@@ -131,9 +131,7 @@ class Ablation:
         if replay:
             return self.lr[benchmark]
         lrs = self._lrs(benchmark)
-        found = [results.get(self.job(benchmark, replay, self.orders[0], lr, {})) for lr in lrs]
-        amca = [result.amca for result in found if result is not None]
-        return lrs[amca.index(max(amca))] if len(amca) == len(lrs) else None
+        return best(lrs, [results.get(self.job(benchmark, replay, self.orders[0], lr, {})) for lr in lrs])
 
     def job(self, benchmark: str, replay: bool, order: int, lr: float, change: Change) -> Job:
         """One run of TPC with a change."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from triphase.bench.run.directory import why_diverged
 from triphase.bench.sweep.jobs import Job
 from triphase.budget import Budget
 
@@ -16,11 +17,12 @@ LATENTS = "latents"  # the folder of latents that the runs of a sweep share
 class Ended(NamedTuple):
     """How a job ended.
 
-    finished: its report is in its directory. refused: it would be refused again. crashed: its process died.
+    finished: its report is in its directory. diverged: it has no result, and never will.
+    refused: it would be refused again. crashed: its process died.
     lost: the machine it ran on is gone. stop: every other job would fail, too, until the cause is fixed.
     """
 
-    how: Literal["finished", "refused", "crashed", "lost", "stop"]
+    how: Literal["finished", "diverged", "refused", "crashed", "lost", "stop"]
     reason: str = ""
     warnings: Sequence[str] = ()
     seconds: float = 0.0
@@ -59,6 +61,8 @@ def how_it_ended(directory: Path, status: int | None, stderr: str, seconds: floa
     warnings = [line for line in lines if line.startswith("warning: ")]
     if (directory / "report.json").exists():
         return Ended("finished", "", warnings, seconds)
+    if (reason := why_diverged(directory)) is not None:
+        return Ended("diverged", reason, warnings, seconds)
     last = lines[-1] if lines else f"it ended with status {status}"
     if last.startswith("error: "):
         return Ended("refused", last.removeprefix("error: "), warnings, seconds)

@@ -15,6 +15,7 @@ from triphase.bench.sweep.jobs import (
     Job,
     PlannedRun,
     Result,
+    best,
     mean_and_std,
     record,
     record_failed,
@@ -116,11 +117,11 @@ class Sweep:
         return [setting for i, setting in enumerate(unique) if setting not in unique[:i]]
 
     def chosen(self, benchmark: str, learner: str, results: Mapping[Job, Result]) -> Setting | None:
-        """The setting with the highest AMCA on the first order; None until all of them were tried."""
+        """The setting with the highest AMCA on the first order, as `best` chooses it."""
         settings = self.settings(benchmark, learner)
-        found = [results.get(self.job(benchmark, learner, self.orders[0], setting)) for setting in settings]
-        amca = [result.amca for result in found if result is not None]
-        return settings[amca.index(max(amca))] if len(amca) == len(settings) else None
+        return best(
+            settings, [results.get(self.job(benchmark, learner, self.orders[0], each)) for each in settings]
+        )
 
     def job(self, benchmark: str, learner: str, order: int, setting: Setting) -> Job:
         """One run of a learner."""

@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from triphase import state as files
 from triphase.bench.benchmarks import Benchmark, file_name, find
 from triphase.bench.learners import is_joint, shares_first
+from triphase.bench.run.directory import why_diverged
 from triphase.bench.run.options import RunOptions, default, option_infos
+
+NUMBERS = ("amca", "final_accuracy", "train_seconds")  # of a result
+Setting = TypeVar("Setting")
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,12 @@ class Job:
 
 
 class Result(NamedTuple):
-    """What a sweep needs of a finished run."""
+    """What a sweep needs of a finished run; one that diverged has no numbers."""
 
-    amca: float
-    final_accuracy: float
-    train_seconds: float
+    amca: float | None
+    final_accuracy: float | None
+    train_seconds: float | None
+    diverged: str = ""  # why
 
 
 class PlannedRun(NamedTuple):
@@ -105,7 +110,22 @@ def with_shared_first(out: Path, benchmark: Benchmark, options: RunOptions) -> l
 def read_result(directory: Path) -> Result | None:
     """The result of a run, or None while it is not finished."""
     path = directory / "report.json"
-    return Result(*(files.read_json(path)[name] for name in Result._fields)) if path.exists() else None
+    if path.exists():
+        return Result(*(files.read_json(path)[name] for name in NUMBERS))
+    reason = why_diverged(directory)
+    return None if reason is None else Result(None, None, None, reason)
+
+
+def best(settings: Sequence[Setting], results: Sequence[Result | None]) -> Setting | None:
+    """The setting with the highest AMCA; None until all of them were tried, and if all diverged.
+
+    >>> best(["a", "b"], [Result(0.5, 0.5, 1.0), Result(None, None, None, "It diverged.")])
+    'a'
+    """
+    if None in results:
+        return None
+    amca = [-1.0 if result is None or result.amca is None else result.amca for result in results]
+    return settings[amca.index(max(amca))] if max(amca) >= 0 else None
 
 
 def share_done(directory: Path, n_experiences: int) -> float:
@@ -121,10 +141,11 @@ def share_done(directory: Path, n_experiences: int) -> float:
 
 
 def record(out: Path, job: Job, results: Mapping[Job, Result]) -> dict[str, Any]:
-    """A job and its numbers for a summary; None while it is not finished."""
+    """A job and its numbers for a summary; None while it is not finished, and if it diverged."""
     result = results.get(job)
-    numbers = dict.fromkeys(Result._fields) if result is None else result._asdict()
-    return {"run": job.directory.relative_to(out).as_posix(), **numbers}
+    numbers = {name: getattr(result, name, None) for name in NUMBERS}
+    why = {"diverged": result.diverged} if result is not None and result.diverged else {}
+    return {"run": job.directory.relative_to(out).as_posix(), **numbers, **why}
 
 
 def record_failed(out: Path, failed: Mapping[Job, str]) -> dict[str, str]:
@@ -135,7 +156,7 @@ def record_failed(out: Path, failed: Mapping[Job, str]) -> dict[str, str]:
 def mean_and_std(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
     """Mean and standard deviation (of a sample) of each number; None where there is nothing to average."""
     found: dict[str, dict[str, float | None]] = {}
-    for name in Result._fields:
+    for name in NUMBERS:
         values = [each[name] for each in records if each[name] is not None]
         found[name] = {
             "mean": fmean(values) if values else None,

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from triphase import state as files
+from triphase.bench.run.directory import record_diverged, why_diverged
 from triphase.bench.sweep.backend import BackEnd, Ended
 from triphase.bench.sweep.jobs import Job, Result, Schedule, read_result
 from triphase.directory_lock import locked
@@ -40,7 +41,7 @@ def execute(
     """Execute every job that is not finished; the summary on disk is always up to date.
 
     A run that crashes is tried once more, one that is lost with its computer more often; one that was refused is
-    not, because it would be refused again.
+    not, because it would be refused again. One that diverged is an outcome, and never chosen.
     """
     written = -1
 
@@ -89,6 +90,8 @@ def _ready(progress: Progress, submitted: Collection[Job]) -> list[Job]:
     """The jobs that can be started now; the results of those already finished are read."""
     while True:
         jobs = progress.schedule.jobs(progress.results)
+        for job in jobs:
+            _follow_first(job)
         found = {j: r for j in jobs if j not in progress.results and (r := read_result(j.directory)) is not None}
         progress.results |= found
         if not found:
@@ -102,10 +105,20 @@ def _ready(progress: Progress, submitted: Collection[Job]) -> list[Job]:
     ]
 
 
+def _follow_first(job: Job) -> None:
+    """A run whose first experience diverged diverged, too."""
+    first = job.options.first_from
+    reason = None if first is None else why_diverged(first)
+    if reason is not None and why_diverged(job.directory) is None:
+        record_diverged(job.directory, reason)
+
+
 def _record(job: Job, ended: Ended, progress: Progress, *, again: bool) -> None:
     """Record how a job ended: a result, a failure, or a warning that it is tried again."""
     progress.warnings += [line for line in dict.fromkeys(ended.warnings) if line not in progress.warnings]
-    result = read_result(job.directory) if ended.how == "finished" else None
+    if ended.how == "diverged":
+        record_diverged(job.directory, ended.reason)  # a node of a cluster cannot
+    result = read_result(job.directory) if ended.how in ("finished", "diverged") else None
     if ended.how == "stop":
         raise TriphaseError(ended.reason)
     if result is not None:
@@ -122,7 +135,7 @@ def _seconds_left(progress: Progress, slots: int) -> float | None:
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for job, result in progress.results.items():
         if job.is_result:
-            took = progress.seconds.get(job, result.train_seconds)
+            took = progress.seconds.get(job, result.train_seconds or 0.0)
             seconds[job.benchmark, job.options.learner].append(took)
     if not seconds:
         return None
