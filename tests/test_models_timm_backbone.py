@@ -300,7 +300,7 @@ def test_bench_runs_a_network_of_timm(photos: Path, tmp_path: Path) -> None:
     assert (settings["backbone"], settings["image_size"]) == (f"timm:{SMALL}", 32)
     assert settings["scaling"] == str(timm_backbone.preprocessing(f"timm:{SMALL}").scaling)
     answer = triphase(*run, *network, "--norm", "brn", "--image-size", 32, "--out", tmp_path / "other")
-    assert answer.status == 0, answer.err  # a transformer has no BatchNorm to swap
+    assert answer.status == 1 and f"timm:{SMALL} has no BatchNorm to replace: use --norm bn" in answer.err
 
 
 @pytest.mark.slow
