@@ -233,6 +233,13 @@ def test_a_weight_file_of_another_network_is_refused(tmp_path: Path) -> None:
         build("timm:test_vit2", weights=file, image_size=32)
 
 
+def test_an_image_size_that_is_too_small_is_not_blamed_on_the_weights(tmp_path: Path) -> None:
+    _, file = _weights("test_vit2", 32, tmp_path)
+    sentence = r"test_vit2 cannot take images of 15 pixels: .*patch size \(16\)\. Its own size is 160"
+    with pytest.raises(InvalidValue, match=sentence):
+        build("timm:test_vit2", weights=file, image_size=15)
+
+
 def test_without_the_hub_and_without_a_file_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*args: Any, **kwargs: Any) -> None:
         raise URLError("no route")
@@ -293,7 +300,7 @@ def test_bench_runs_a_network_of_timm(photos: Path, tmp_path: Path) -> None:
     assert (settings["backbone"], settings["image_size"]) == (f"timm:{SMALL}", 32)
     assert settings["scaling"] == str(timm_backbone.preprocessing(f"timm:{SMALL}").scaling)
     answer = triphase(*run, *network, "--norm", "brn", "--image-size", 32, "--out", tmp_path / "other")
-    assert answer.status == 0, answer.err  # a transformer has no BatchNorm to swap
+    assert answer.status == 1 and f"timm:{SMALL} has no BatchNorm to replace: use --norm bn" in answer.err
 
 
 @pytest.mark.slow

@@ -128,9 +128,10 @@ def test_processes_that_cannot_find_each_other_are_told_how(
     monkeypatch.setenv("WORLD_SIZE", "2")
     answer = triphase("bench", "run", "digits-5", "--learner", "finetune")
     assert answer.status == 1 and "torchrun --nproc-per-node 2" in answer.err and answer.err.count("\n") == 1
-    monkeypatch.setenv("WORLD_SIZE", "two")
-    with pytest.raises(InvalidValue, match="WORLD_SIZE must be a number"), processes.join():
-        pass
+    for wrong in ("two", "0"):
+        monkeypatch.setenv("WORLD_SIZE", wrong)
+        with pytest.raises(InvalidValue, match=f"WORLD_SIZE must be a number .*got '{wrong}'"), processes.join():
+            pass
     for name, value in {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(processes, "CONNECT_TIMEOUT", timedelta(seconds=0.3))

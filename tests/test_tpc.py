@@ -164,6 +164,11 @@ def test_fewer_than_three_epochs_are_refused() -> None:
         TPC(tiny_model(), Memory(12)).learn(tiny_stream().experiences[0], replace(FIRST, epochs=2))
 
 
+def test_phases_that_leave_no_epoch_to_phase_2_are_refused() -> None:
+    with pytest.raises(InvalidValue, match="^Phases I and III would take all 3 epochs: lower share_1 or share_3.$"):
+        TPC(tiny_model(), Memory(12), share_1=0.9).epochs(3, novel=True)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"t": 1.5}, {"t": -0.1}, {"s": 0.0}, {"w_bc": -1.0}, {"eps": 0.0}, {"bc": "sometimes"}, {"masking": "some"}],

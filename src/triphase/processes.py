@@ -218,6 +218,6 @@ def _other_processes() -> Iterator[None]:
 
 def _number(name: str, default: int) -> int:
     text = os.environ.get(name, "")
-    if text and not text.isdecimal():
-        raise InvalidValue(f"The environment variable {name} must be a number of processes, got {text!r}.")
+    if text and not (text.isdecimal() and int(text) > 0):
+        raise InvalidValue(f"The environment variable {name} must be a number of processes from 1, got {text!r}.")
     return int(text or default)

@@ -184,10 +184,10 @@ class TPC:
         epochs_2 = total - epochs_1 - epochs_3
         if epochs_2 < 1:
             least = 1 + (epochs_1 > 0) + (epochs_3 > 0)
-            raise InvalidValue(
-                f"{total} epochs cannot be split into {least} phases: give at least {least}, "
-                "or lower share_1 and share_3."
-            )
+            reason = f"Phases I and III would take all {total} epochs:"
+            if total < least:
+                reason = f"{total} epochs cannot be split into {least} phases: give at least {least}, or"
+            raise InvalidValue(f"{reason} lower share_1 or share_3.")
         if novel:
             return epochs_1, epochs_2, epochs_3
         # Without novel classes Phase I has nothing to move: Algorithm 1 makes it a no-op.

@@ -112,6 +112,8 @@ def build(
     model = chosen.build(n_classes, seed=seed, **options)
     if norm == "brn":
         with_batch_renorm(model)  # llf too: the same while frozen, and needed where it learns
+        if not any(isinstance(part, BatchRenorm2d) for part in model.modules()):
+            raise InvalidValue(f"{name} has no BatchNorm to replace: use --norm bn.")
     return model
 
 

@@ -146,6 +146,8 @@ def _network(name: str, own: Preprocessing, size: int, weights: Path | None, pre
             torch.manual_seed(seed)
             created = timm.create_model(network, **{"num_classes": 0, **options})
     except Exception as error:  # timm, the hub and each network have errors of their own
+        if pretrained or weights is not None:
+            timm_network(name=name, image_size=size, pretrained=False)  # refuses what no weights would make fit
         if weights is not None:
             raise BadData(f"{weights} does not fit {name}: {_first_line(error)}") from error
         raise InvalidValue(f"timm cannot make {network} at {size} pixels: {_first_line(error)}") from error
