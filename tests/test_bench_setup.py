@@ -11,7 +11,9 @@ from triphase.bench.benchmarks import BENCHMARKS, find
 from triphase.bench.learners import LEARNER_SPECS
 from triphase.bench.run.options import RunOptions
 from triphase.bench.run.setup import _weights, prepare
-from triphase.errors import TriphaseWarning
+from triphase.context import Context
+from triphase.errors import InvalidValue, TriphaseWarning
+from triphase.processes import Processes
 
 digits = find("digits-5")
 
@@ -38,6 +40,14 @@ def test_missing_weights_are_not_passed_over_in_silence(tmp_path: Path) -> None:
         assert _weights(BENCHMARKS["core50-41"], RunOptions(), tmp_path) is None
     assert _weights(BENCHMARKS["core50-41"], RunOptions(backbone="resnet18"), tmp_path) is None
     assert _weights(BENCHMARKS["cifar100-11"], RunOptions(), tmp_path) is None
+
+
+def test_minibatches_that_processes_cannot_share_are_refused_before_the_run_has_a_folder() -> None:
+    context, small = Context(processes=Processes(0, 2)), RunOptions(learner="tpc", n_mbe=1, n_mbr=0)
+    with pytest.raises(InvalidValue, match="2 processes cannot share minibatches of 1 samples"):
+        prepare(digits, small, Path(), context)
+    prepare(digits, replace(small, n_mbr=1), Path(), context)
+    prepare(replace(digits, pretrained=True), replace(small, learner="slda"), Path(), context)
 
 
 def test_another_engine_is_recorded_and_learns_the_same(tmp_path: Path) -> None:

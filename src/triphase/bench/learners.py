@@ -79,12 +79,16 @@ def is_joint(name: str) -> bool:
     return name in LEARNER_SPECS and LEARNER_SPECS[name].joint
 
 
+def trains(name: str, *, pretrained: bool) -> bool:
+    """Whether a learner trains at all: closed forms take a pre-trained network as it is."""
+    return learner_spec(name).lr != "unused" or not pretrained
+
+
 def shares_first(name: str, own: Mapping[str, Any], *, pretrained: bool) -> bool:
     """Whether E_1 is trained by plain cross-entropy alone, so that one run of it serves several learners."""
     spec = learner_spec(name)
-    trained = spec.lr != "unused" or not pretrained  # closed forms take a pre-trained network as it is
     stores = any(own.get(option) == value for option, value in spec.stores_first.items())
-    return spec.plain_first and trained and not stores
+    return spec.plain_first and trains(name, pretrained=pretrained) and not stores
 
 
 @cache

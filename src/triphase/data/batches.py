@@ -28,6 +28,7 @@ from triphase.data.training_latents import Stores, TrainingLatents
 from triphase.errors import InvalidValue
 from triphase.models import SplitClassifier
 from triphase.models.engine import engine_of, frozen_form
+from triphase.processes import Processes
 from triphase.randomness import generator
 
 Depth = Literal["llf", "csf"]
@@ -79,6 +80,16 @@ class Samples:
         return self.n_all - self.n_all_current
 
 
+def check_processes(processes: Processes, memory: Memory | None, recipe: Recipe) -> None:
+    """Refuse more processes than a minibatch has samples."""
+    n_mb = recipe.n_mbe + (recipe.n_mbr if memory is not None else 0)
+    if processes.size > n_mb:
+        raise InvalidValue(
+            f"{processes.size} processes cannot share minibatches of {n_mb} samples: start at most {n_mb}, or "
+            "raise n_mbe."
+        )
+
+
 class Batches:
     """The minibatches of one experience, with replay from the memory as it was when the experience began."""
 
@@ -97,7 +108,7 @@ class Batches:
         self.context = Context() if context is None else context
         self.model, self.experience, self.memory = model, experience, memory
         self.recipe, self.seed = recipe, seed
-        self._check_processes()
+        check_processes(self.context.processes, memory, recipe)
         held_out = experience.held_out if held_out is None else held_out
         rows = torch.arange(len(experience.images)) if held_out is None else (~held_out).nonzero().view(-1)
         images = concatenate([experience.images, experience.unlabelled]) if pseudo else experience.images
@@ -197,15 +208,6 @@ class Batches:
         """Whether latents of the experience serve as latents of the memory later."""
         assert self.memory is not None
         return self.memory.store == "raw" and self._latents.n_views > 0 and not self._latents.keeps_crops
-
-    def _check_processes(self) -> None:
-        """Refuse more processes than a minibatch has samples."""
-        n_mb = self.recipe.n_mbe + (self.recipe.n_mbr if self.memory is not None else 0)
-        if self.context.processes.size > n_mb:
-            raise InvalidValue(
-                f"{self.context.processes.size} processes cannot share minibatches of {n_mb} samples: "
-                f"start at most {n_mb}, or raise n_mbe."
-            )
 
     def _sampler_of(self, rows: Tensor) -> Sampler:
         return Sampler(rows, self._old_slots, self.recipe, experience=self.experience.index, seed=self.seed)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from triphase.bench.benchmarks import Benchmark
-from triphase.bench.learners import is_joint, learner_spec, make_learner
+from triphase.bench.learners import is_joint, learner_spec, make_learner, trains
 from triphase.bench.ranges import format_ranges, parse_ranges
 from triphase.bench.run.benchmark_stream import image_size, make_stream
 from triphase.bench.run.options import RunOptions
@@ -20,6 +20,7 @@ from triphase.bench.run.results import Report
 from triphase.bench.run.runner import run
 from triphase.bench.run.shared_first import expected_settings, first_experiences, load_first
 from triphase.context import Context
+from triphase.data.batches import check_processes
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, joint
@@ -89,9 +90,11 @@ def prepare(benchmark: Benchmark, options: RunOptions, data: Path, context: Cont
     if memory is not None:
         memory.check_room(len(source.names))
     learner = _learner(benchmark, options, model, memory, context)
-    if isinstance(learner, ChecksRecipe):  # before a run is begun
-        for recipe in (first, rest):
+    for recipe in (first, rest):  # before a run is begun
+        if isinstance(learner, ChecksRecipe):
             learner.check_recipe(recipe)
+        if trains(options.learner, pretrained=benchmark.pretrained):
+            check_processes(context.processes, memory, recipe)
     model.accelerate(precision=options.precision, compiled=options.compiled)
     return Setup(learner, source, first, rest, settings, before)
 
