@@ -60,6 +60,7 @@ def test_a_predictor_computes_what_the_model_does(engine: str, lessons: Path) ->
     torch.testing.assert_close(predictor(x)[0], expected, rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_photos_and_classes_are_removed_and_answers_go_on(lessons: Path, tmp_path: Path) -> None:
     model = shutil.copytree(lessons / "model", tmp_path / "model")
     done("unteach", model, lessons / "second" / "red")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 from playwright.sync_api import Route, expect
 
 from browser import Visitor
@@ -76,6 +77,7 @@ def with_quick_version(route: Route) -> None:
     route.fulfill(response=answer, json=answer.json() | {"pending": True})
 
 
+@pytest.mark.slow
 def test_a_tab_shows_what_another_has_changed(visitor: Visitor, world: World) -> None:
     page = visitor.page
     with serving(ServeOptions(world.base)) as served:

@@ -290,6 +290,7 @@ def test_a_deleted_lesson_takes_its_quick_version_along(long: Path, world: World
         assert served.post("/lessons/plan", {"draft": "next"})["learn"] == {"green": 110, "red": 110}
 
 
+@pytest.mark.slow
 def test_a_deleted_first_lesson_leaves_a_model_that_knows_nothing(long: Path, world: World, tmp_path: Path) -> None:
     with serving(ServeOptions(tmp_path / "new")) as served:
         served.draft(long)
