@@ -196,6 +196,7 @@ def test_bad_input_gets_a_sentence_and_changes_nothing(x: Any, y: Any, complaint
         ({"memory": "10B"}, "number of samples"),
         ({"backbone": None}, "backbone is the name of a network"),
         ({"device": 3}, "device is a name"),
+        ({"seed": None}, "seed must be a whole number, got None"),
     ],
 )
 def test_options_are_checked_when_learning_begins(options: dict[str, Any], complaint: str) -> None:

@@ -33,6 +33,7 @@ def test_more_photos_than_a_minute_allows_get_the_fastest_network() -> None:
     name, reason = choose_backbone(2 * allowed + 2, MEASURED_SIZE, threads=1)
     assert name == FASTEST
     assert f"about 2 minutes for {2 * allowed + 2} photos" in reason
+    assert "about 1 minute for" in choose_backbone(allowed + 2, MEASURED_SIZE, threads=1)[1]
     assert f"--backbone {BEST}" in reason
     assert choose_backbone(2 * allowed, MEASURED_SIZE, threads=2)[0] == BEST, "two threads take half the time"
     assert choose_backbone(2 * allowed, MEASURED_SIZE // 2, threads=1)[0] == BEST, "small photos take less"

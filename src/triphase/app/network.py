@@ -13,6 +13,7 @@ from triphase.app.options import AUTO, ModelOptions
 from triphase.errors import InvalidValue, TriphaseWarning
 from triphase.models import SplitClassifier, backbone, build_for_photos
 from triphase.models.efficientnet_lite import weight_file
+from triphase.printable import count
 
 MAX_SECONDS = 60  # of a first lesson with a network that `auto` takes, unless it is the last of them
 MEASURED_SIZE = 224  # pixels
@@ -52,7 +53,8 @@ def choose_backbone(n_photos: int, size: int, threads: int) -> tuple[str, str]:
     best, *_, fastest = SECONDS_PER_PHOTO
     seconds = SECONDS_PER_PHOTO[best] * n_photos * (size / MEASURED_SIZE) ** 2 / threads
     if seconds > MAX_SECONDS:
-        why = f"{best} is more accurate, but would take about {seconds / 60:.0f} minutes for {n_photos} photos"
+        minutes = count(round(seconds / 60), "minute")
+        why = f"{best} is more accurate, but would take about {minutes} for {n_photos:,} photos"
         return fastest, f"The network is {fastest}: {why}. To take it all the same: --backbone {best}."
     try:
         weight_file(best)

@@ -57,9 +57,9 @@ class ModelOptions:
             raise InvalidValue(f"No learner is called {self.learner!r} here; there are {', '.join(LEARNERS)}.")
         if not isinstance(self.backbone, str):
             raise InvalidValue(f"backbone is the name of a network, got {self.backbone!r}.")
-        for name in ("image_size", "seed"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, _integer(name, getattr(self, name)))
+        object.__setattr__(self, "seed", _integer("seed", self.seed))
+        if self.image_size is not None:
+            object.__setattr__(self, "image_size", _integer("image_size", self.image_size))
         if self.image_size is not None and not 1 <= self.image_size <= MAX_SIZE:
             raise InvalidValue(f"An image is 1 to {MAX_SIZE} pixels wide and high, not {self.image_size}.")
         if not MIN_SEED <= self.seed <= MAX_SEED:
