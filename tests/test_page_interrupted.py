@@ -19,6 +19,8 @@ from playwright.sync_api import Route, expect
 from browser import Visitor
 from lessons import World, paint
 from serving import TOKEN, serving
+from triphase.app.photo_keys import photo_key
+from triphase.data.sources.files import content_id
 from triphase.server.lesson_records import LessonRecords, Record
 from triphase.server.lesson_schemas import Lesson, NewLesson, Source
 from triphase.server.options import ServeOptions
@@ -35,6 +37,7 @@ def test_a_lesson_is_stopped_and_resumed(visitor: Visitor, world: World) -> None
         expect(visitor.page.locator("#lesson")).to_contain_text("A lesson was stopped.")
         assert served.get("")["version"] == 1
         visitor.page.reload()
+        expect(visitor.card("yellow").locator("img")).to_have_count(10)
         visitor.button("Resume").click()
         visitor.expect_learned()
         assert served.get("")["version"] > 1
@@ -49,7 +52,9 @@ def test_every_unfinished_lesson_can_be_resumed_or_discarded(visitor: Visitor, w
         )
         settings = NewLesson(draft="next", quick=True).settings()
         records.save(Record(lesson=lesson, settings=settings, options={}, folder=None, parent=1))
-        shutil.copytree(world.two, records.folder(number) / "photos")
+        shutil.copytree(world.two, records.uploads(number))
+        for photo in sorted(records.uploads(number).glob("*/*")):
+            photo.rename(photo.with_name(photo_key(content_id(photo.read_bytes()))))
     page.route("**/api/v1/models/base", with_quick_version)
     with serving(ServeOptions(world.base)) as served:
         visitor.open(served.page, "history")

@@ -326,6 +326,24 @@ def test_the_photos_of_a_failed_lesson_go_back_into_the_draft(world: World) -> N
         assert served.client.get(path).status_code == 404
 
 
+def test_the_photos_of_a_lesson_can_be_seen_until_it_is_done(long: Path, world: World, tmp_path: Path) -> None:
+    with serving(ServeOptions(tmp_path / "model")) as served:
+        served.draft(long)
+        waiting = served.get("/drafts/next")["photos"]
+        number = served.post("/lessons", {"draft": "next", "options": SMALL}, 202)["id"]
+        assert served.get(f"/lessons/{number}/photos")["photos"] == waiting
+        photo = waiting[0]["id"]
+        assert served.client.get(f"{served.model}/lessons/{number}/thumbnails/{photo}").content[:2] == b"\xff\xd8"
+        served.post(f"/lessons/{number}/stop")
+        assert len(served.get(f"/lessons/{number}/photos")["photos"]) == len(waiting)
+        served.post(f"/lessons/{number}/resume", {})
+        served.finished(number)
+        assert served.get(f"/lessons/{number}/photos")["photos"] == []
+        gone = served.client.get(f"{served.model}/lessons/{number}/thumbnails/{photo}")
+        assert (gone.status_code, gone.json()["detail"]) == (404, f"Lesson {number} has no photo {photo}.")
+        assert served.client.get(f"{served.model}/lessons/99/photos").status_code == 404
+
+
 def test_a_quick_lesson_is_in_use_before_it_is_done(world: World) -> None:
     with serving(ServeOptions(world.base)) as served:
         served.draft(world.two)

@@ -52,13 +52,7 @@ class Drafts:
 
     def get(self, draft: str) -> Draft:
         """The photos of a draft, oldest first."""
-        found = []
-        for file in _photos(self.folder(draft)):
-            with suppress(FileNotFoundError):
-                status = file.stat()
-                photo = DraftPhoto(id=file.name[:16], label=file.parent.name, bytes=status.st_size)
-                found.append((status.st_mtime_ns, photo.id, photo))
-        photos = [photo for _, _, photo in sorted(found, key=lambda entry: entry[:2])]
+        photos = photos_in(self.folder(draft))
         return Draft(name=draft, photos=photos, bytes=sum(photo.bytes for photo in photos))
 
     def add(self, draft: str, label: str, name: str, content: bytes) -> Added:
@@ -98,7 +92,7 @@ class Drafts:
 
     def read(self, draft: str, photo: str) -> bytes:
         """The content of a photo."""
-        return self._find_all(draft, [photo])[0].read_bytes()
+        return read_photo(self.folder(draft), photo, f"The draft {draft}")
 
     def take(self, draft: str, place: Path) -> None:
         """Move all of a draft to another place, atomically."""
@@ -123,10 +117,33 @@ class Drafts:
         return next(iter(self.folder(draft).glob(pattern)), None)
 
     def _find_all(self, draft: str, photos: Sequence[str]) -> list[Path]:
-        known = {file.name[:16]: file for file in _photos(self.folder(draft))}
-        if missing := [photo for photo in photos if photo not in known]:
-            raise NotFound(f"The draft {draft} has no photo {missing[0]}.")
-        return [known[photo] for photo in dict.fromkeys(photos)]
+        return _find_all(self.folder(draft), photos, f"The draft {draft}")
+
+
+def photos_in(folder: Path) -> list[DraftPhoto]:
+    """The photos in the folder of a draft, or of a lesson that was made of it, oldest first."""
+    found = []
+    for file in _photos(folder):
+        with suppress(FileNotFoundError):
+            status = file.stat()
+            photo = DraftPhoto(id=file.name[:16], label=file.parent.name, bytes=status.st_size)
+            found.append((status.st_mtime_ns, photo.id, photo))
+    return [photo for _, _, photo in sorted(found, key=lambda entry: entry[:2])]
+
+
+def read_photo(folder: Path, photo: str, owner: str) -> bytes:
+    """The content of a photo in such a folder; `owner` is what an error calls it."""
+    try:
+        return _find_all(folder, [photo], owner)[0].read_bytes()
+    except FileNotFoundError as error:  # removed or moved this moment
+        raise NotFound(f"{owner} has no photo {photo}.") from error
+
+
+def _find_all(folder: Path, photos: Sequence[str], owner: str) -> list[Path]:
+    known = {file.name[:16]: file for file in _photos(folder)}
+    if missing := [photo for photo in photos if photo not in known]:
+        raise NotFound(f"{owner} has no photo {missing[0]}.")
+    return [known[photo] for photo in dict.fromkeys(photos)]
 
 
 def _photos(folder: Path) -> Iterator[Path]:

@@ -84,7 +84,11 @@ class LessonRecords:
 
     def photos(self, record: Record) -> Path:
         """Where the photos of a lesson lie."""
-        return Path(record.folder) if record.folder is not None else self.folder(record.lesson.id) / "photos"
+        return Path(record.folder) if record.folder is not None else self.uploads(record.lesson.id)
+
+    def uploads(self, number: int) -> Path:
+        """Where the photos lie that were uploaded for a lesson, until it is done."""
+        return self.folder(number) / "photos"
 
     def remove_photos(self, record: Record) -> None:
         """Remove the photos of a lesson that is done, if they were uploaded for it."""

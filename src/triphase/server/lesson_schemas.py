@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from triphase.app.plan import LessonSettings
-from triphase.server.schemas import DRAFT_NAME, Body
+from triphase.server.schemas import DRAFT_NAME, Body, DraftPhoto
 
 MAX_MINUTES = 10_080  # a week
 
@@ -88,6 +88,12 @@ class Lessons(BaseModel):
     """The lessons of a model, newest first."""
 
     lessons: list[Lesson]
+
+
+class LessonPhotos(BaseModel):
+    """The uploaded photos of a lesson that is not done yet, oldest first."""
+
+    photos: list[DraftPhoto]
 
 
 class Plan(BaseModel):

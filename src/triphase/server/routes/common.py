@@ -16,11 +16,15 @@ from triphase.server.answering import Upload
 from triphase.server.limits import Limits
 from triphase.server.models import Models
 from triphase.server.problems import Refused
-from triphase.server.schemas import Changed
+from triphase.server.schemas import PHOTO_ID, Changed
 from triphase.server.served_model import ServedModel
 
 Result = TypeVar("Result")
 MODEL = "/api/v1/models/{model}"
+JPEG: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}}
+}
+PhotoKey = Annotated[str, Path(pattern=PHOTO_ID)]
 ESCAPED = {"%22": '"', "%0D": "\r", "%0A": "\n"}  # in names of files: the HTML standard escapes no more
 
 
@@ -94,6 +98,11 @@ def jpeg_response(picture: bytes) -> Response:
     )
 
 
-def thumbnail_of_bytes(content: bytes) -> bytes:
-    """A photo as a thumbnail."""
+async def thumbnail_response(model: ServedModel, content: bytes) -> Response:
+    """A photo as a thumbnail, made where answers are computed."""
+    loop = asyncio.get_running_loop()
+    return jpeg_response(await loop.run_in_executor(model.pools.answers, _thumbnail_of_bytes, content))
+
+
+def _thumbnail_of_bytes(content: bytes) -> bytes:
     return thumbnail_of(decode_bytes(content, "The photo", (SIDE,))[0])

@@ -14,17 +14,17 @@ from triphase.errors import BadData, InvalidValue
 from triphase.server.answering import Upload
 from triphase.server.problems import Full
 from triphase.server.routes.common import (
+    JPEG,
     MODEL,
     OneModel,
+    PhotoKey,
     check_count,
-    jpeg_response,
     name_of,
     problems,
-    thumbnail_of_bytes,
+    thumbnail_response,
 )
 from triphase.server.schemas import (
     DRAFT_NAME,
-    PHOTO_ID,
     Draft,
     DraftList,
     MovePhotos,
@@ -97,17 +97,11 @@ async def delete_draft(model: OneModel, draft: DraftName) -> None:
     await asyncio.to_thread(model.drafts.delete, draft)
 
 
-@router.get(
-    DRAFT + "/thumbnails/{photo}", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}}
-)
-async def show_thumbnail(
-    model: OneModel, draft: DraftName, photo: Annotated[str, Path(pattern=PHOTO_ID)]
-) -> Response:
+@router.get(DRAFT + "/thumbnails/{photo}", response_class=Response, responses=JPEG)
+async def show_thumbnail(model: OneModel, draft: DraftName, photo: PhotoKey) -> Response:
     """A photo of a draft, at most 128 pixels wide and high."""
     content = await asyncio.to_thread(model.drafts.read, draft, photo)
-    return jpeg_response(
-        await asyncio.get_running_loop().run_in_executor(model.pools.answers, thumbnail_of_bytes, content)
-    )
+    return await thumbnail_response(model, content)
 
 
 def _add(model: ServedModel, draft: str, photos: Iterable[tuple[str, Upload]]) -> Uploaded:

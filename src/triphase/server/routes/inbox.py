@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from triphase.app.photo_keys import photo_id
 from triphase.server.inbox_schemas import InboxList, LabelPhotos
 from triphase.server.problems import NotFound
-from triphase.server.routes.common import MODEL, OneModel, jpeg_response, problems, thumbnail_of_bytes
-from triphase.server.schemas import PHOTO_ID, PhotoIds
+from triphase.server.routes.common import (
+    JPEG,
+    MODEL,
+    OneModel,
+    PhotoKey,
+    jpeg_response,
+    problems,
+    thumbnail_response,
+)
+from triphase.server.schemas import PhotoIds
 
 router = APIRouter(tags=["inbox"], responses=problems(422, 507))
-PhotoKey = Annotated[str, Path(pattern=PHOTO_ID)]
-JPEG: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}}
-}
 
 
 @router.get(MODEL + "/inbox")
@@ -49,9 +52,7 @@ async def clear_inbox(model: OneModel) -> None:
 async def show_inbox_thumbnail(model: OneModel, photo: PhotoKey) -> Response:
     """A photo of the inbox, at most 128 pixels wide and high."""
     content = await asyncio.to_thread(model.unsure.read, photo)
-    return jpeg_response(
-        await asyncio.get_running_loop().run_in_executor(model.pools.answers, thumbnail_of_bytes, content)
-    )
+    return await thumbnail_response(model, content)
 
 
 @router.get(MODEL + "/thumbnails/{photo}", tags=["review"], response_class=Response, responses=JPEG)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,10 +10,12 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from triphase.errors import InvalidValue
+from triphase.server.drafts import photos_in, read_photo
 from triphase.server.events import MEDIA_TYPE, Subscribers, stream
-from triphase.server.lesson_schemas import Lesson, Lessons, NewConsolidation, NewLesson, Plan, Resume
+from triphase.server.lesson_schemas import Lesson, LessonPhotos, Lessons, NewConsolidation, NewLesson, Plan, Resume
 from triphase.server.problems import NotFound
-from triphase.server.routes.common import MODEL, OneModel, problems
+from triphase.server.routes.common import JPEG, MODEL, OneModel, PhotoKey, problems, thumbnail_response
+from triphase.server.served_model import ServedModel
 
 LESSON = MODEL + "/lessons/{lesson}"
 router = APIRouter(tags=["lessons"], responses=problems(409, 422, 507))
@@ -74,6 +77,19 @@ async def delete_lesson(
     await model.lessons.delete(lesson, to_draft=to_draft)
 
 
+@router.get(LESSON + "/photos")
+async def show_lesson_photos(model: OneModel, lesson: int) -> LessonPhotos:
+    """The photos that were uploaded for a lesson, until it is done."""
+    return LessonPhotos(photos=await asyncio.to_thread(photos_in, _uploads(model, lesson)))
+
+
+@router.get(LESSON + "/thumbnails/{photo}", response_class=Response, responses=JPEG)
+async def show_lesson_thumbnail(model: OneModel, lesson: int, photo: PhotoKey) -> Response:
+    """A photo of a lesson, at most 128 pixels wide and high."""
+    content = await asyncio.to_thread(read_photo, _uploads(model, lesson), photo, f"Lesson {lesson}")
+    return await thumbnail_response(model, content)
+
+
 @router.get(LESSON + "/events", response_class=StreamingResponse, responses=EVENTS)
 async def watch_lesson(
     model: OneModel,
@@ -93,6 +109,10 @@ async def watch_lesson(
     events = stream(log, last, is_over, lambda: bool(request.app.state.closing))
     subscribers: Subscribers = request.app.state.subscribers
     return subscribers.respond(events)
+
+
+def _uploads(model: ServedModel, lesson: int) -> Path:
+    return model.lessons.records.uploads(model.lessons.records.get(lesson).lesson.id)
 
 
 def _number(last_event_id: str | None) -> int:

@@ -82,6 +82,8 @@ export function modelApi(name) {
     consolidate: (minutes) => post("/consolidate", { minutes }),
     lessons: () => request(`${base}/lessons`),
     lesson: (id) => request(`${base}/lessons/${id}`),
+    lessonPhotos: (id) => request(`${base}/lessons/${id}/photos`),
+    lessonThumbnail: (id, photo) => `/api/v1${base}/lessons/${id}/thumbnails/${photo}`,
     stop: (id) => post(`/lessons/${id}/stop`),
     resume: (id, options = {}) => post(`/lessons/${id}/resume`, options),
     discard: (id, toDraft) => request(`${base}/lessons/${id}?to_draft=${toDraft}`, { method: "DELETE" }),

@@ -26,14 +26,7 @@ export class Draft extends EventTarget {
     this.#changed();
   }
 
-  classes() {
-    const byClass = new Map();
-    for (const photo of this.photos) {
-      if (!byClass.has(photo.label)) byClass.set(photo.label, []);
-      byClass.get(photo.label).push(photo);
-    }
-    return byClass;
-  }
+  classes() { return byClass(this.photos); }
 
   // One picture that was drawn, taken or corrected.
   async add(blob, label) {
@@ -94,6 +87,15 @@ export class Draft extends EventTarget {
   }
 
   #changed() { this.dispatchEvent(new Event("change")); }
+}
+
+export function byClass(photos) {
+  const classes = new Map();
+  for (const photo of photos) {
+    if (!classes.has(photo.label)) classes.set(photo.label, []);
+    classes.get(photo.label).push(photo);
+  }
+  return classes;
 }
 
 // Requests: each has photos of one class, and not too many.

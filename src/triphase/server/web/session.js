@@ -1,7 +1,7 @@
 // What the areas share: the model, the draft of the next lesson, and the lesson that runs or was stopped.
 
 import { checkConnection, modelApi } from "./api.js";
-import { Draft } from "./draft.js";
+import { byClass, Draft } from "./draft.js";
 
 const UNFINISHED = ["stopped", "refused", "failed"];
 const KINDS = ["scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "state"];
@@ -16,6 +16,7 @@ export class Session extends EventTarget {
     this.lessons = []; // all that are known
     this.lesson = null; // the one that runs, else the newest
     this.confusion = null; // a pair of classes that Review shows first
+    this.learning = { id: null, classes: new Map() }; // photos that the newest lesson learns or has stopped to learn, by class
     this.progress = null; // of the running lesson: the newest event of each kind
   }
 
@@ -47,15 +48,15 @@ export class Session extends EventTarget {
 
   async findLesson() {
     this.lessons = (await this.api.lessons()).lessons;
-    this.#see(this.lessons.find(({ state }) => state === "running") ?? this.lessons[0] ?? null);
+    await this.#see(this.lessons.find(({ state }) => state === "running") ?? this.lessons[0] ?? null);
   }
 
   async begin(options) {
-    this.#see(await this.api.begin(options));
+    await this.#see(await this.api.begin(options)); // its photos are known before they leave the draft
     await this.draft.load();
   }
 
-  async consolidate(minutes) { this.#see(await this.api.consolidate(minutes)); }
+  async consolidate(minutes) { await this.#see(await this.api.consolidate(minutes)); }
 
   async undo() {
     const { version } = await this.api.undo();
@@ -64,21 +65,30 @@ export class Session extends EventTarget {
     return version;
   }
 
-  async stop() { this.#see(await this.api.stop(this.lesson.id)); }
+  async stop() { await this.#see(await this.api.stop(this.lesson.id)); }
 
-  async resume(id, options) { this.#see(await this.api.resume(id, options)); }
+  async resume(id, options) { await this.#see(await this.api.resume(id, options)); }
 
   async discard(id, toDraft) {
     await this.api.discard(id, toDraft);
     await this.load(); // its quick version may be taken back
   }
 
-  #see(lesson) {
+  async #see(lesson) {
+    const learning = await this.#learningOf(lesson);
     this.lesson = lesson;
+    this.learning = learning;
     if (lesson) this.lessons = [lesson, ...this.lessons.filter(({ id }) => id !== lesson.id)].sort((a, b) => b.id - a.id);
     if (lesson?.state === "running" && this.source === undefined) this.#listen(lesson.id);
     if (lesson?.state !== "running") this.#close();
     this.#tell("lesson");
+  }
+
+  async #learningOf(lesson) {
+    if (!lesson?.source.draft || !["running", "stopped"].includes(lesson.state)) return { id: null, classes: new Map() };
+    if (this.learning.id === lesson.id) return this.learning;
+    const { photos } = await this.api.lessonPhotos(lesson.id).catch(() => ({ photos: [] })); // only their pictures are missing then
+    return { id: lesson.id, classes: byClass(photos) };
   }
 
   #listen(id) {
@@ -119,7 +129,7 @@ export class Session extends EventTarget {
     const lesson = await this.api.lesson(id);
     if (lesson.state === "running") return;
     await Promise.all([this.refresh(), this.draft.load()]);
-    this.#see(lesson);
+    await this.#see(lesson);
     this.#tell("ended");
   }
 

@@ -13,7 +13,6 @@ const SHOWN = 10; // thumbnails on a card
 export class Teach {
   constructor(session) {
     this.session = session;
-    this.learning = new Map(); // class -> {n, pictures} of the lesson that was begun here
     this.name = h("input", { type: "text", id: "class-name", autocomplete: "off", spellcheck: "false", maxlength: "100", placeholder: "for example: fish", onkeydown: (event) => this.#enter(event), oninput: () => this.#named() });
     this.message = h("p", { class: "message", id: "class-name-message", "aria-live": "polite" });
     this.chips = h("div", { class: "chips", role: "group", "aria-label": "Classes so far" });
@@ -104,9 +103,7 @@ export class Teach {
     try {
       const options = await confirmPlan(this.session);
       if (options) {
-        const learning = this.#waiting();
         await this.session.begin(options);
-        this.learning = learning;
         $("#lesson").scrollIntoView({ block: "nearest" });
         $("#main").focus({ preventScroll: true });
       }
@@ -117,19 +114,12 @@ export class Teach {
     }
   }
 
-  // The waiting photos; their pictures stay visible while the lesson learns them.
-  #waiting() {
-    const pictures = new Map([...$("#cards").children].map((card) => [card.dataset.name, [...card.querySelectorAll(".fresh img")]]));
-    return new Map([...this.session.draft.classes()].map(([name, { length }]) => [name, { n: length, pictures: pictures.get(name) ?? [] }]));
-  }
-
   render() {
     const { model, draft, lesson } = this.session;
     if (!model) return;
-    if (!["running", "stopped"].includes(lesson?.state)) this.learning.clear();
     const waiting = draft.classes();
     const taught = new Map(model.classes.map((entry) => [entry.name, entry]));
-    const names = [...new Set([...waiting.keys(), ...this.learning.keys(), ...taught.keys()])];
+    const names = [...new Set([...waiting.keys(), ...this.session.learning.classes.keys(), ...taught.keys()])];
     replace(this.chips, this.session.classNames().slice(0, 24).map((name) => h("button", {
       type: "button", class: "chip", "data-name": name, "aria-pressed": String(name === this.name.value.trim()),
       onclick: () => { this.name.value = name; this.#named(); },
@@ -141,7 +131,7 @@ export class Teach {
 
   #card(name, photos, taught) {
     const total = photos.length + (taught?.taught ?? 0);
-    const learning = this.learning.get(name);
+    const learning = this.session.learning.classes.get(name);
     const { pending } = this.session.model; // the quick version counts what is learned among what was taught
     const more = photos.length > SHOWN;
     const fresh = photos.slice(more ? 1 - SHOWN : -SHOWN).reverse();
@@ -150,7 +140,7 @@ export class Teach {
         h("h3", {}, name),
         h("p", { class: "tags" },
           photos.length > 0 && h("span", { class: "tag new" }, plural(photos.length, "new photo")),
-          learning && this.session.lesson.state === "running" && h("span", { class: "tag warn" }, `learning ${pending ? "" : learning.n.toLocaleString("en")}`.trim()),
+          learning && this.session.lesson.state === "running" && h("span", { class: "tag warn" }, `learning ${pending ? "" : learning.length.toLocaleString("en")}`.trim()),
           taught && h("span", { class: "tag" }, `${taught.taught.toLocaleString("en")} taught`))),
       !taught && !learning && total < ENOUGH && h("p", { class: "soft small" }, `${plural(ENOUGH - total, "more", "more")} to begin with`),
       taught?.accuracy && h("p", { class: "soft small" }, `${Math.round(taught.accuracy.value * taught.accuracy.n)} of ${plural(taught.accuracy.n, "held-out photo")} right`),
@@ -163,12 +153,15 @@ export class Teach {
         h("button", { type: "button", class: "small-button quiet", "aria-label": `Details of ${name}`, onclick: () => openClass(this.session, name) }, "Details")));
   }
 
-  // Photos that are being learned, then taught ones.
+  // Photos that are being learned, then taught ones; the quick version knows photos that are both.
   #known(name, taught, learning) {
+    const { api, learning: { id } } = this.session;
     const urls = taught?.thumbnails ?? [];
+    const fresh = (learning ?? []).filter((photo) => !urls.some((url) => url.endsWith(photo.id))).reverse();
+    const picture = (url, alt) => h("span", { class: "thumb" }, h("img", { src: url, alt, loading: "lazy" }));
     return [
-      ...(learning?.pictures ?? []).map((picture) => h("span", { class: "thumb" }, picture)),
-      ...urls.map((url) => h("span", { class: "thumb" }, h("img", { src: url, alt: `Taught photo of ${name}`, loading: "lazy" }))),
+      ...fresh.map((photo) => picture(api.lessonThumbnail(id, photo.id), `New photo of ${name}`)),
+      ...urls.map((url) => picture(url, `Taught photo of ${name}`)),
     ];
   }
 
