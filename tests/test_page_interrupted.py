@@ -37,6 +37,7 @@ def test_a_lesson_is_stopped_and_resumed(visitor: Visitor, world: World) -> None
         expect(visitor.page.locator("#lesson")).to_contain_text("A lesson was stopped.")
         assert served.get("")["version"] == 1
         visitor.page.reload()
+        expect(visitor.card("yellow")).to_contain_text("lesson stopped")
         expect(visitor.card("yellow").locator("img")).to_have_count(10)
         visitor.button("Resume").click()
         visitor.expect_learned()

@@ -39,7 +39,7 @@ export class Session extends EventTarget {
   }
 
   classNames() {
-    const names = [...this.draft.classes().keys(), ...this.model.classes.map(({ name }) => name)];
+    const names = [...this.draft.classes().keys(), ...this.learning.classes.keys(), ...this.model.classes.map(({ name }) => name)];
     return [...new Set(names)].sort((a, b) => a.localeCompare(b));
   }
 

@@ -132,7 +132,6 @@ export class Teach {
   #card(name, photos, taught) {
     const total = photos.length + (taught?.taught ?? 0);
     const learning = this.session.learning.classes.get(name);
-    const { pending } = this.session.model; // the quick version counts what is learned among what was taught
     const more = photos.length > SHOWN;
     const fresh = photos.slice(more ? 1 - SHOWN : -SHOWN).reverse();
     return h("li", { class: "card", "data-name": name },
@@ -140,7 +139,7 @@ export class Teach {
         h("h3", {}, name),
         h("p", { class: "tags" },
           photos.length > 0 && h("span", { class: "tag new" }, plural(photos.length, "new photo")),
-          learning && this.session.lesson.state === "running" && h("span", { class: "tag warn" }, `learning ${pending ? "" : learning.length.toLocaleString("en")}`.trim()),
+          learning && h("span", { class: "tag warn" }, this.#learningTag(learning)),
           taught && h("span", { class: "tag" }, `${taught.taught.toLocaleString("en")} taught`))),
       !taught && !learning && total < ENOUGH && h("p", { class: "soft small" }, `${plural(ENOUGH - total, "more", "more")} to begin with`),
       taught?.accuracy && h("p", { class: "soft small" }, `${Math.round(taught.accuracy.value * taught.accuracy.n)} of ${plural(taught.accuracy.n, "held-out photo")} right`),
@@ -151,6 +150,12 @@ export class Teach {
       h("div", { class: "row" },
         h("button", { type: "button", class: "small-button", onclick: () => this.#addTo(name) }, "Add more"),
         h("button", { type: "button", class: "small-button quiet", "aria-label": `Details of ${name}`, onclick: () => openClass(this.session, name) }, "Details")));
+  }
+
+  #learningTag({ length }) {
+    const { lesson, model } = this.session;
+    if (lesson.state === "stopped") return "lesson stopped";
+    return model.pending ? "learning" : `learning ${length.toLocaleString("en")}`; // the quick version counts them among what was taught
   }
 
   // Photos that are being learned, then taught ones; the quick version knows photos that are both.
