@@ -283,6 +283,11 @@ def test_a_deleted_lesson_takes_its_quick_version_along(long: Path, world: World
         for place in ("/lessons", "/lessons/plan"):
             problem = served.post(place, {"draft": "next"}, 409)
             assert problem["detail"] == "Lesson 1 of base was stopped: resume it or delete it first."
+        problem = served.post("/rename", {"old": "blue", "new": "azure"}, 409)
+        unfinished = (
+            "Lesson 1 of base has not ended, and its quick version is in use: resume it or delete it first."
+        )
+        assert problem["detail"] == unfinished
         assert served.client.delete(path, params={"to_draft": True}).status_code == 204
         assert served.get("")["version"] == 1 and not served.get("")["pending"]
         assert served.upload("/predict", [world.test / "red" / "100.png"])["version"] == 1

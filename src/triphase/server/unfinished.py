@@ -20,6 +20,16 @@ def check_none_waits(model: Path, records: LessonRecords) -> None:
             raise Busy(f"Lesson {record.lesson.id} of {model.name} {how}: resume it or delete it first.")
 
 
+def check_not_quick(model: Path, records: LessonRecords) -> None:
+    """Refuse to change a version that has learned its lesson only in part."""
+    for record in records:
+        if record.lesson.state != "done" and quick_in_use(model, records, record):
+            raise Busy(
+                f"Lesson {record.lesson.id} of {model.name} has not ended, and its quick version is in use: "
+                "resume it or delete it first."
+            )
+
+
 def quick_in_use(model: Path, records: LessonRecords, record: Record) -> bool:
     """Whether the version in use is the quick version of a lesson."""
     current = Store(model).directory.read_current()

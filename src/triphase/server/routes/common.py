@@ -18,6 +18,7 @@ from triphase.server.models import Models
 from triphase.server.problems import Refused
 from triphase.server.schemas import PHOTO_ID, Changed
 from triphase.server.served_model import ServedModel
+from triphase.server.unfinished import check_not_quick
 
 Result = TypeVar("Result")
 MODEL = "/api/v1/models/{model}"
@@ -77,10 +78,15 @@ def check_count(files: Sequence[UploadFile], limits: Limits) -> None:
         raise Refused(413, f"A request may hold {limits.files} files; send them in several.")
 
 
-async def change(model: ServedModel, work: Callable[[], Result]) -> Result:
-    """Change a model while no lesson runs; answers come from the new version when this is done."""
+async def change(model: ServedModel, work: Callable[[], Result], *, quick_too: bool = False) -> Result:
+    """Change a model while no lesson runs; answers come from the new version when this is done.
+
+    A quick version whose lesson has not ended is changed with `quick_too` only.
+    """
     model.lessons.check_idle()
     with model.lessons.changing():
+        if not quick_too:
+            await asyncio.to_thread(check_not_quick, model.path, model.lessons.records)
         result = await asyncio.to_thread(work)
         await model.on_published()
     return result

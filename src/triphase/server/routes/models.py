@@ -69,7 +69,7 @@ async def list_versions(model: OneModel) -> Versions:
 @router.post(MODEL + "/undo", responses=CHANGES)
 async def undo(model: OneModel) -> Changed:
     """Go back to the version before the one in use."""
-    return changed(await change(model, lambda: open_store(model.path).undo()))
+    return changed(await change(model, lambda: open_store(model.path).undo(), quick_too=True))
 
 
 @router.post(MODEL + "/rename", responses=CHANGES)
