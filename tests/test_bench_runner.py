@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from oracle import (
     RECIPE,
@@ -19,13 +20,14 @@ from oracle import (
     counted,
     weights,
 )
-from triphase import TPC, FineTune, Memory, Recipe, run
+from triphase import TPC, FineTune, Memory, Recipe, SplitClassifier, run
 from triphase.bench.run.directory import why_diverged
 from triphase.data.streams import Experience
 from triphase.errors import Interrupted, InvalidValue
 from triphase.events import Event
 from triphase.learners import Joint, Learner, Step, Tick
 from triphase.learners import training as loop
+from triphase.models import linear_head
 from triphase.testing import FIRST, REST, tiny_model, tiny_stream
 
 
@@ -103,6 +105,19 @@ def test_a_network_that_diverged_is_refused_in_a_sentence(tmp_path: Path) -> Non
     assert "lower --lr" in (why_diverged(tmp_path / "run") or "")
     run(FineTune(tiny_model()), tiny_stream(), first=FIRST, rest=REST, out=tmp_path / "run")
     assert why_diverged(tmp_path / "run") is None, "the corrected command takes the place of the run that diverged"
+
+
+def test_scores_that_are_no_numbers_are_no_result(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    no_running_statistics = (nn.Linear(108, 16), nn.LayerNorm(16), nn.Linear(16, 16))
+    csf = nn.Sequential(nn.Flatten(), *no_running_statistics)
+    model = SplitClassifier(nn.Identity(), csf, linear_head(16, 4))
+    model.accelerate(precision="float16")
+    too_fast = replace(FIRST, epochs=30, lr=5.0)
+    with pytest.raises(InvalidValue, match=r"diverged in experience \d \(learning rate 5\): its scores are no"):
+        run(FineTune(model), tiny_stream(), first=too_fast, out=tmp_path / "run")
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters()), "the weights do not show it"
+    assert "lower --lr" in (why_diverged(tmp_path / "run") or "")
 
 
 def test_what_is_done_is_not_learned_again(stop_at_save: Callable[..., None], tmp_path: Path) -> None:

@@ -28,7 +28,10 @@ class TestImages:
         self._z = torch.empty(0)
 
     def predict(self, learner: Learner, n_classes: int) -> tuple[Tensor, Tensor]:
-        """Predicted and true classes of the test images that belong to the first n classes."""
+        """Predicted and true classes of the test images that belong to the first n classes.
+
+        An image whose scores are no numbers, as those of a network that diverged in float16, is predicted as -1.
+        """
         key = [(p.data_ptr(), p._version) for p in self.model.llf.state_dict().values()]
         if key != self._key or len(self._z) == 0:
             with eval_mode(self.model):
@@ -37,15 +40,21 @@ class TestImages:
         rows = (self.images.labels < n_classes).nonzero().view(-1)
         batches = list(zip(rows.split(BATCH), (predicted := torch.zeros_like(rows)).split(BATCH), strict=True))
         for some, out in batches[self.context.processes.shard()]:  # each process has its share of them
-            out.copy_(learner.logits(unpack(self._z[some])).argmax(1))
+            scores = learner.logits(unpack(self._z[some]))
+            out.copy_(scores.argmax(1).masked_fill(scores.isnan().any(1), -1))
         return self.context.processes.sum_(predicted), self.images.labels[rows]
 
 
-def evaluate(learner: Learner, test: TestImages, stream: Stream, index: int, report: Report) -> Tensor:
-    """Add an evaluation after experience `index` to the report; returns the confusion matrix."""
+def evaluate(learner: Learner, test: TestImages, stream: Stream, index: int, report: Report) -> Tensor | None:
+    """Add an evaluation after experience `index` to the report; returns the confusion matrix.
+
+    Where scores are no numbers, nothing is added and None is returned.
+    """
     n_seen = stream.n_seen[index - 1]
     n_classes = max(len(stream.names), learner.model.n_classes)
     predicted, y = test.predict(learner, n_classes if stream.evaluation == "all" else n_seen)
+    if bool((predicted < 0).any()):
+        return None
     row = metrics.class_accuracy(predicted, y, n_classes)
     confusion = metrics.confusion(predicted, y, n_classes)
     report.accuracy.append([None if v != v else v for v in row.tolist()])

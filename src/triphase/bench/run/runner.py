@@ -166,14 +166,17 @@ class _Run:
         """Refuse a network that diverged: its predictions would look like a result."""
         model = self.learner.model
         tensors = [*model.csf.state_dict().values(), *model.head.state_dict().values()]
-        if all(bool(tensor.isfinite().all()) for tensor in tensors):
-            return
+        if not all(bool(tensor.isfinite().all()) for tensor in tensors):
+            raise self._diverged(index, "weights are not finite")
+
+    def _diverged(self, index: int, what: str) -> InvalidValue:
+        """The error for a network that diverged, which is recorded."""
         reason = (
-            f"The network diverged in experience {index} (learning rate {self._recipe(index).lr:g}): its weights "
-            "are not finite; lower --lr."
+            f"The network diverged in experience {index} (learning rate {self._recipe(index).lr:g}): its {what}; "
+            "lower --lr."
         )
         self.directory.diverged(reason)
-        raise InvalidValue(reason)
+        return InvalidValue(reason)
 
     def _tick(self, step: Step) -> None:
         """After every optimiser step: count its time, report progress, save."""
@@ -206,6 +209,8 @@ class _Run:
 
     def _evaluate(self, index: int) -> None:
         confusion = evaluate(self.learner, self.test, self.stream, index, self.report)
+        if confusion is None:  # in float16 activations overflow, and no step is taken that would spoil a weight
+            raise self._diverged(index, "scores are no numbers")
         self.matrices = {"accuracy": self.report.matrix, "confusion": confusion}
         per_class = dict(zip(self.stream.names, self.report.accuracy[-1], strict=False))
         event = {"event": "evaluated", "experience": index, "accuracy": self.report.curve[-1], "classes": per_class}
