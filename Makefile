@@ -25,7 +25,7 @@ test-slow: $(STAMP)
 # What needs Avalanche, Continuum and datasets, in an environment of their own on top of this one.
 test-avalanche: $(STAMP)
 	test -x $(OTHERS)/bin/python || $(BIN)/python -m venv --without-pip $(OTHERS)
-	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	$(BIN)/python -c "import sysconfig; print('$(CURDIR)/src', sysconfig.get_path('purelib'), sep='\n')" \
 		> $$($(OTHERS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/triphase.pth
 	$(OTHERS)/bin/python -m pip install --quiet -c constraints.txt -r tests/requirements-avalanche.txt
 	$(OTHERS)/bin/python -m pip install --quiet --no-deps continuum==1.2.7  # it asks for a dozen linters
