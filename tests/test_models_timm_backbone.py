@@ -26,6 +26,7 @@ from triphase.data.squares import ORIENTATION, square
 from triphase.errors import BadData, InvalidValue
 from triphase.image_size import ImageSize, scaling_of
 from triphase.models import DepthFeatures, SplitClassifier, backbone, build, timm_backbone
+from triphase.models.timm_parts import Part
 
 pytestmark = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
 
@@ -199,6 +200,20 @@ def test_the_seed_alone_draws_random_weights() -> None:
     )
     assert torch.equal(torch.random.get_rng_state(), before)
     assert _first(one).equal(_first(same)) and not _first(one).equal(_first(other))
+
+
+@pytest.mark.parametrize("network", ["rexnet_100", "efficientformerv2_s2"])  # with dropout; with stochastic depth
+def test_no_step_depends_on_the_global_generator(network: str) -> None:
+    model = build(f"timm:{network}@0", load_pretrained=False)
+    size = model.image_size or 0
+    before = torch.random.get_rng_state()
+    model(torch.zeros(2, 3, size, size))
+    assert model.training and torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_network_without_blocks_is_cut_between_its_layers() -> None:
+    parts = [Part(f"features.{i}", nn.ReLU(), {}) for i in range(8)]  # as VGG is
+    assert [timm_backbone._n_before(f"timm:vgg11@{cut}", parts) for cut in ("0", "0.5", "1")] == [0, 4, 8]
 
 
 def _first(model: SplitClassifier) -> Tensor:

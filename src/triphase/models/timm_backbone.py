@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 
 import torch
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from triphase.errors import BadData, InvalidValue
 from triphase.image_size import CropMode, ImageSize, Interpolation, Scaling
@@ -153,7 +154,20 @@ def _network(name: str, own: Preprocessing, size: int, weights: Path | None, pre
         raise InvalidValue(f"timm cannot make {network} at {size} pixels: {_first_line(error)}") from error
     created.pretrained_cfg.pop("state_dict", None)  # or the weights would be held twice
     created.reset_classifier(0)
+    _remove_chance_(created)
     return created
+
+
+def _remove_chance_(network: Any) -> None:
+    """Turn off dropout and stochastic depth, which some networks have by default.
+
+    They draw from torch's global generator: a run that is continued, or shared by processes, would end otherwise.
+    """
+    for module in network.modules():
+        if isinstance(module, _DropoutNd):
+            module.p = 0.0
+        elif hasattr(module, "drop_prob"):  # DropPath and its like
+            module.drop_prob = 0.0
 
 
 def _with_weights(timm: Any, network: str, file: Path) -> dict[str, Any]:
@@ -196,7 +210,7 @@ def _n_before(name: str, parts: Sequence[Part]) -> int:
     cut = _parsed(name)[1]
     if isinstance(cut, float):
         large = [i for i, part in enumerate(parts) if list(part.module.children())]
-        blocks = [i for i in large if "." in parts[i].name] or large
+        blocks = [i for i in large if "." in parts[i].name] or large or list(range(len(parts)))
         n = round(cut * len(blocks))
         return len(parts) if cut == 1 else blocks[n - 1] + 1 if n else blocks[0]
     inside = [i for i, part in enumerate(parts) if f"{part.name}.".startswith(f"{cut}.")]
