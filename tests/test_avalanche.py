@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from fake_device import FAKE, FakeDevice
 from triphase import TPC, Memory, Recipe, Stream, class_incremental, run
 from triphase.data.images import Images, select_classes, subsample
 from triphase.data.sources import digits, stream_from_avalanche
@@ -107,6 +108,39 @@ def test_classes_that_were_never_seen_are_never_right(theirs: Any) -> None:
     strategy.train(next(iter(theirs.train_stream)))
     strategy.eval(theirs.test_stream)
     assert strategy.model.n_classes == 2 and strategy.n_learned == 1
+
+
+def test_evaluations_while_it_learns_change_nothing_and_may_come_before_any_class(theirs: Any) -> None:
+    first = next(iter(theirs.train_stream))
+    learned = []
+    for eval_every in (-1, 1):
+        evaluator = _accuracy()
+        strategy = import_module("triphase.avalanche").TPCStrategy(
+            model=small_cnn(0), mem_size=30, first=FIRST, rest=REST, evaluator=evaluator, eval_every=eval_every
+        )
+        strategy.train(first, eval_streams=[theirs.test_stream])
+        learned.append(strategy.model.state_dict())
+    for name, tensor in learned[0].items():
+        assert torch.equal(learned[1][name], tensor), name
+    (curve,) = (values for key, values in evaluator.get_all_metrics().items() if key.startswith("Top1_Acc_Stream"))
+    assert curve[1][0] == 0 and len(curve[1]) == 1 + FIRST.epochs and curve[1][-1] > 0.1
+
+
+def test_a_strategy_evaluates_on_the_device_that_it_learns_on(theirs: Any) -> None:
+    first, answers = next(iter(theirs.train_stream)), []
+    for where in ("auto", FAKE):
+        with FakeDevice():
+            strategy = import_module("triphase.avalanche").TPCStrategy(
+                model=small_cnn(6), mem_size=30, first=FIRST, rest=REST, evaluator=_accuracy(), device=where
+            )
+            strategy.train(first)
+            answers.append(_metric(strategy.eval([first]), "Top1_Acc_Stream/eval_phase"))
+    assert strategy.model.device == FAKE and answers[0] == answers[1] > 0.5
+
+
+def _accuracy() -> Any:
+    metrics, plugins = import_module("avalanche.evaluation.metrics"), import_module("avalanche.training.plugins")
+    return plugins.EvaluationPlugin(metrics.accuracy_metrics(stream=True), loggers=[])
 
 
 def test_what_is_no_split_classifier_is_refused() -> None:

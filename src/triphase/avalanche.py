@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triphase.context import Context
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.sources.torch_datasets import images_from, pixels_of
 from triphase.data.streams import Experience
+from triphase.device import choose
 from triphase.errors import InvalidValue
 from triphase.learners.protocol import Step
 from triphase.learners.tpc import TPC
@@ -69,7 +71,7 @@ class TPCStrategy(SupervisedTemplate):  # type: ignore[misc]
         pretrained: bool = True,  # False: llf learns in the first experience
         seed: int = 0,
         eval_mb_size: int = 128,
-        device: str | torch.device = "cpu",
+        device: str | torch.device = "cpu",  # or auto
         **options: Any,  # plugins, evaluator, eval_every and peval_mode of Avalanche
     ) -> None:
         if not isinstance(model, SplitClassifier):
@@ -77,6 +79,7 @@ class TPCStrategy(SupervisedTemplate):  # type: ignore[misc]
                 f"TPC learns a network in three blocks, got {type(model).__name__}: take one of "
                 "triphase.models.build, or put yours together as SplitClassifier(llf, csf, head)."
             )
+        where = choose(device)
         self.first = Recipe() if first is None else first
         self.rest = Recipe(n_mbe=64, n_mbr=64) if rest is None else rest
         super().__init__(
@@ -85,22 +88,24 @@ class TPCStrategy(SupervisedTemplate):  # type: ignore[misc]
             train_mb_size=self.rest.n_mbe + self.rest.n_mbr,
             train_epochs=self.rest.epochs,
             eval_mb_size=eval_mb_size,
-            device=device,
+            device=where,
             **options,
         )
-        memory = None if mem_size is None else Memory(mem_size, seed=seed)
-        self.learner = TPC(model, memory, t=t, s=s, w_bc=w_bc, pretrained=pretrained, seed=seed)
+        memory, context = None if mem_size is None else Memory(mem_size, seed=seed), Context(device=where)
+        self.learner = TPC(model, memory, t=t, s=s, w_bc=w_bc, pretrained=pretrained, seed=seed, context=context)
         self.n_learned = 0  # experiences
         self._seen: set[int] = set()  # classes, those of the experience that is being learned included
 
     def forward(self) -> Tensor:
         """Logits of the minibatch of an evaluation; classes that have not been seen get none."""
+        if not self._seen:  # `eval_every` evaluates before anything is learned: an answer that no label has
+            return F.one_hot(torch.full_like(self.mb_y, int(self.mb_y.max()) + 1)).float()
         pixels = torch.stack([pixels_of(image, self.model.image_size) for image in self.mb_x])
-        return predict(self.model, self.model.encode(pixels), self._seen)
+        return predict(self.model, self.model.encode(pixels), self._seen).to(self.device)
 
     def criterion(self) -> Tensor:
         """Cross-entropy of the images whose class has been seen."""
-        seen = torch.tensor([int(label) in self._seen for label in self.mb_y], device=self.mb_y.device)
+        seen = torch.tensor([int(label) in self._seen for label in self.mb_y]).to(self.mb_y.device)
         return (
             F.cross_entropy(self.mb_output[seen], self.mb_y[seen]) if bool(seen.any()) else self._make_empty_loss()
         )
