@@ -57,6 +57,28 @@ def test_a_benchmark_over_one_split_holds_out_its_own_test_images(photos: list[P
     assert (tmp_path / "run" / "report.json").is_file()
 
 
+def test_splits_that_number_their_classes_differently_have_the_same_classes(
+    photos: list[Path], tmp_path: Path
+) -> None:
+    datasets = import_module("datasets")
+    turned = datasets.ClassLabel(names=["red", "green", "blue"])
+    tested = _dataset(photos, [file.parent.name for file in photos]).cast_column("label", turned)
+    datasets.DatasetDict({"train": _dataset(photos), "test": tested}).save_to_disk(str(tmp_path / "set"))
+    found = hugging_face(tmp_path / "set", 8)
+    assert found.test is not None and torch.equal(found.test.labels, found.train.labels)
+
+
+@pytest.mark.parametrize("names", [None, ["blue", "green", "red"]])
+def test_an_image_without_a_class_is_refused(names: list[str] | None, photos: list[Path], tmp_path: Path) -> None:
+    labels = [None, *(file.parent.name for file in photos[1:])]
+    made = _dataset(photos, labels)
+    if names is not None:
+        made = made.cast_column("label", import_module("datasets").ClassLabel(names=names))
+    made.save_to_disk(str(tmp_path / "set"))
+    with pytest.raises(BadData, match="has images without a class"):
+        hugging_face(tmp_path / "set", 8)
+
+
 def test_broken_images_are_refused_or_left_out(photos: list[Path], tmp_path: Path) -> None:
     datasets = import_module("datasets")
     cells = [{"bytes": photos[0].read_bytes(), "path": None}, {"bytes": b"no image", "path": None}]
@@ -79,8 +101,11 @@ def test_what_is_no_such_dataset_is_refused(
     with pytest.raises(BadData, match="needs one column of images"):
         hugging_face(tmp_path / "a", 8)
     _dataset(photos, [0] * len(photos)).rename_column("label", "colour").save_to_disk(str(tmp_path / "b"))
-    with pytest.raises(BadData, match="has no column of classes that is called label"):
+    with pytest.raises(BadData, match="has no column with one class an image that is called label"):
         hugging_face(tmp_path / "b", 8)
+    _dataset(photos, [[0]] * len(photos)).save_to_disk(str(tmp_path / "c"))
+    with pytest.raises(BadData, match="has no column with one class an image that is called label"):
+        hugging_face(tmp_path / "c", 8)
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InvalidValue, match=r"pip install 'triphase\[hf\]'"):
         hugging_face(tmp_path / "a", 8)

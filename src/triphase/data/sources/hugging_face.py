@@ -86,12 +86,11 @@ def _column(dataset: Any, kind: str, names: Sequence[str] = ()) -> str | None:
 
 
 def _label_column(dataset: Any, place: object) -> str:
-    found = _column(dataset, "ClassLabel", LABEL_COLUMNS) or next(
-        (c for c in LABEL_COLUMNS if c in dataset.features), None
-    )
+    plain = [name for name, feature in dataset.features.items() if type(feature).__name__ == "Value"]
+    found = _column(dataset, "ClassLabel", LABEL_COLUMNS) or next((c for c in LABEL_COLUMNS if c in plain), None)
     if found is None:
         raise BadData(
-            f"{place} has no column of classes that is called {' or '.join(LABEL_COLUMNS)}, but "
+            f"{place} has no column with one class an image that is called {' or '.join(LABEL_COLUMNS)}, but "
             f"{few(list(dataset.features))}; rename it (rename_column)."
         )
     return found
@@ -101,11 +100,20 @@ def _names(dataset: Any, place: object) -> list[str]:
     """The names of the classes: those of the column, or what is written in it."""
     column = _label_column(dataset, place)
     names = getattr(dataset.features[column], "names", None)
-    return list(names) if names else [str(value) for value in sorted(set(dataset[column]))]
+    return list(names) if names else [str(value) for value in sorted({*dataset[column]} - {None})]
+
+
+def _class_names(dataset: Any, place: object) -> list[str | None]:
+    """The name of the class of each row, None where there is none; splits may number the same names differently."""
+    column = _label_column(dataset, place)
+    names, written = getattr(dataset.features[column], "names", None), list(dataset[column])
+    if names:
+        return [None if value is None or value < 0 else names[value] for value in written]
+    return [None if value is None else str(value) for value in written]
 
 
 def _images(dataset: Any, place: str, names: list[str], size: int, skip_bad: bool, skipped: list[str]) -> Images:
-    column, label_column = _column(dataset, "Image", ("image", "img")), _label_column(dataset, place)
+    column, written = _column(dataset, "Image", ("image", "img")), _class_names(dataset, place)
     if column is None:
         raise BadData(f"{place} needs one column of images, and has {few(list(dataset.features))}.")
     encoded = dataset.cast_column(column, import_module("datasets").Image(decode=False))
@@ -124,10 +132,8 @@ def _images(dataset: Any, place: str, names: list[str], size: int, skip_bad: boo
                 skipped.append(f"{place}, row {row}")
             else:
                 raise found
-    written = dataset[label_column]
-    numbers = {name: number for number, name in enumerate(names)}
-    coded = hasattr(dataset.features[label_column], "names")
-    labels = [int(written[row]) if coded else numbers.get(str(written[row]), -1) for row in ids]
+    numbers: dict[str | None, int] = {name: number for number, name in enumerate(names)}
+    labels = [numbers.get(written[row], -1) for row in ids]
     if -1 in labels:
         raise BadData(
             f"{place} has images without a class, or of one that the training images lack; leave them out."
