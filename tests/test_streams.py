@@ -66,6 +66,16 @@ def test_evaluation_on_all_classes_keeps_those_never_taught(lessons: list[list[i
     assert s.names[:n] == stream([images(labels) for labels in lessons], test, NAMES).names
 
 
+def test_no_class_is_made_of_labels_below_zero() -> None:
+    some = Images.from_array(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([4, 4, -1]), torch.arange(3))
+    made = stream([some], some, NAMES, evaluation="all")
+    assert made.names == ("class 4",) and made.test.labels.tolist() == [0, 0]
+    with pytest.raises(BadData, match="Experience 1 has the label -2: labels count from 0"):
+        stream([some.select(torch.arange(3), torch.tensor([4, -2, 4]))], some, NAMES)
+    below = some.select(torch.arange(3), torch.tensor([4, -2, 4]))
+    assert stream([some], below, NAMES).test.labels.tolist() == [0, 0]
+
+
 def test_renaming_leaves_the_given_images_alone() -> None:
     part = images([7, 3])
     stream([part], part, NAMES)

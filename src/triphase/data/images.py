@@ -87,6 +87,16 @@ class Images:
         chosen = self.labels[indices] if labels is None else labels
         return Images(self._reader, chosen, self.ids[indices], self._rows[indices])
 
+    def renamed(self, labels: Tensor) -> Images:
+        """The same images, those of class c as labels[c]; the last of these is for -1, and what is below it stays.
+
+        >>> images = Images.from_array(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([1, -1, -2]))
+        >>> images.renamed(torch.tensor([5, 6, -1])).labels.tolist()
+        [6, -1, -2]
+        """
+        new = torch.where(self.labels < -1, self.labels, labels[self.labels.clamp(min=-1)])
+        return self.select(torch.arange(len(self)), new)
+
     def resized(self, size: int) -> Images:
         """The same images, scaled to size x size whenever they are read."""
         reader = self._reader

@@ -155,14 +155,13 @@ def stream(
     for images in experiences:
         order += [c for c in images.labels.unique().tolist() if c >= 0 and c not in set(order)]
     if evaluation == "all":
-        order += [c for c in test.labels.unique().tolist() if c not in set(order)]
+        order += [c for c in test.labels.unique().tolist() if c >= 0 and c not in set(order)]
     renamed = torch.full((max([*order, *test.labels.tolist(), 0]) + 2,), UNLABELLED)  # the last one is row -1
     renamed[torch.tensor(order, dtype=torch.long)] = torch.arange(len(order))
-    tested = (renamed[test.labels] >= 0).nonzero().view(-1)
-    relabelled = [e.select(torch.arange(len(e)), renamed[e.labels]) for e in experiences]
+    tested = test.renamed(renamed)
     return Stream(
-        tuple(Experience(i, images) for i, images in enumerate(relabelled, start=1)),
-        test.select(tested, renamed[test.labels[tested]]),
+        tuple(Experience(i, images) for i, images in enumerate((e.renamed(renamed) for e in experiences), start=1)),
+        tested.select((tested.labels >= 0).nonzero().view(-1)),
         tuple(names[c] for c in order),
         n_classes,
         evaluation,
