@@ -13,7 +13,7 @@ from torch import Tensor
 
 from triphase.data.sources import stream_from_avalanche, stream_from_continuum, stream_from_datasets
 from triphase.data.sources.torch_datasets import images_from, pixels_of
-from triphase.errors import BadData
+from triphase.errors import BadData, InvalidValue
 from triphase.torchvision_operators import declare_torchvision_operators
 
 PIXELS = torch.arange(2 * 4 * 3 * 6 * 6).remainder(251).to(torch.uint8).view(8, 3, 6, 6)
@@ -81,6 +81,29 @@ def test_what_cannot_be_learned_from_is_refused() -> None:
     assert images_from(mixed, 4).read(torch.arange(2)).shape == (2, 3, 4, 4)
     with pytest.raises(BadData, match="no images"):
         images_from([])
+    with pytest.raises(InvalidValue, match="at least 1 pixel, got 0"):
+        images_from(mixed, 0)
+    with pytest.raises(BadData, match="a PIL image, an array or a tensor, got NoneType"):
+        images_from([(None, 0)])
+
+
+@pytest.mark.parametrize("label", ["cat", 0.5, None, torch.tensor([0, 1])])
+def test_a_class_that_is_no_whole_number_is_refused(label: Any) -> None:
+    with pytest.raises(BadData, match="class of an image must be a whole number from 0, got "):
+        images_from([(PIXELS[0], label)])
+
+
+@pytest.mark.parametrize("label", [3, 3.0, np.int64(3), torch.tensor(3), torch.tensor([3])])
+def test_a_class_may_be_a_number_of_any_kind(label: Any) -> None:
+    assert images_from([(PIXELS[0], label)]).labels.tolist() == [3]
+
+
+def test_a_stream_needs_test_images_and_a_name_for_each_class() -> None:
+    some = Listed(range(4), False)
+    with pytest.raises(BadData, match="at least one dataset to test on"):
+        stream_from_datasets([some], [])
+    with pytest.raises(InvalidValue, match="2 names for classes up to 5: give one for each number from 0"):
+        stream_from_datasets([some], [some], names=["a", "b"])
 
 
 @pytest.mark.skipif(find_spec("continuum") is None, reason="Continuum is not installed: make test-avalanche")

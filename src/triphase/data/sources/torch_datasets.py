@@ -6,6 +6,7 @@ Neither library is imported. Pixels are read from the datasets whenever they are
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +15,10 @@ from PIL import Image
 from torch import Tensor
 
 from triphase.data.augment import center_crop
-from triphase.data.images import Images, concatenate, content_ids, resize
+from triphase.data.images import Images, check_size, concatenate, content_ids, resize
 from triphase.data.squares import square
 from triphase.data.streams import Stream, stream
-from triphase.errors import BadData
+from triphase.errors import BadData, InvalidValue
 from triphase.image_size import scaling_of
 
 CHUNK = 1024  # images read together for their ids
@@ -56,19 +57,25 @@ def stream_from_datasets(
     evaluation: Literal["seen", "all"] = "seen",
 ) -> Stream:
     """A stream with one experience for each dataset of `train`."""
+    if not test:
+        raise BadData("A stream needs at least one dataset to test on.")
     experiences = [images_from(dataset, size) for dataset in train]
     tested = concatenate([images_from(dataset, size) for dataset in test])
     n = 1 + max(int(images.labels.max()) for images in (*experiences, tested))
     chosen = [str(label) for label in range(n)] if names is None else names
+    if len(chosen) < n:
+        raise InvalidValue(
+            f"There are {len(chosen)} names for classes up to {n - 1}: give one for each number from 0."
+        )
     return stream(experiences, tested, chosen, n_classes=n, evaluation=evaluation)
 
 
 def images_from(dataset: Any, size: int | None = None) -> Images:
     """The images of a dataset whose items begin with an image and the number of its class."""
-    labels, ids = [], []
+    labels, ids, size = [], [], None if size is None else check_size(size)
     for start in range(0, len(dataset), CHUNK):
         items = [dataset[i] for i in range(start, min(start + CHUNK, len(dataset)))]
-        labels += [int(item[1]) for item in items]
+        labels += [_class_of(item[1]) for item in items]
         ids.append(content_ids(_stacked([pixels_of(item[0], size) for item in items])))
     if not labels:
         raise BadData("A dataset has no images; leave it out of the stream.")
@@ -77,6 +84,14 @@ def images_from(dataset: Any, size: int | None = None) -> Images:
         return _stacked([pixels_of(dataset[int(row)][0], size) for row in rows])
 
     return Images(read, torch.tensor(labels), torch.cat(ids))
+
+
+def _class_of(label: Any) -> int:
+    """The number of a class; one-hot vectors, names and fractions are refused."""
+    with suppress(TypeError, ValueError, RuntimeError):
+        if (number := int(label)) == label:
+            return number
+    raise BadData(f"The class of an image must be a whole number from 0, got {label!r}; give it its number.")
 
 
 def pixels_of(image: Any, size: int | None = None) -> Tensor:
@@ -90,7 +105,9 @@ def pixels_of(image: Any, size: int | None = None) -> Tensor:
     if isinstance(image, np.ndarray):
         image = torch.from_numpy(np.ascontiguousarray(image))
         image = image.permute(2, 0, 1) if image.dim() == 3 else image.unsqueeze(0)
-    pixels: Tensor = image if image.dtype == torch.uint8 else _eight_bits(image)
+    if not isinstance(image, Tensor):
+        raise BadData(f"An image must be a PIL image, an array or a tensor, got {type(image).__name__}.")
+    pixels = image if image.dtype == torch.uint8 else _eight_bits(image)
     if size is None or pixels.shape[-2:] == (size, size):
         return pixels
     batch = pixels.unsqueeze(0)
