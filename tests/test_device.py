@@ -226,6 +226,7 @@ def test_an_interrupted_lesson_goes_on_on_another_device_and_says_so(
         ("gpu", "No device is called 'gpu'"),
         ("cpu:1", "No device is called 'cpu:1'"),
         ("cuda:x", "No device is called 'cuda:x'"),
+        ("cuda:02", "No device is called 'cuda:02'"),
         ("cuda", "There is no device cuda: .*use auto or cpu"),
         ("mps", "There is no device mps"),
         ("cuda:2", "has 2, from cuda:0 to cuda:1; use auto or cpu"),
@@ -235,6 +236,14 @@ def test_a_device_that_is_not_there_is_refused(name: str, words: str, monkeypatc
     monkeypatch.setattr(device, "_count", lambda kind: 2 if ":2" in name and kind == "cuda" else 0)
     with pytest.raises(InvalidValue, match=words):
         Context(device=name)
+
+
+def test_a_device_of_torch_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_count", lambda kind: int(kind == "mps"))
+    with pytest.raises(InvalidValue, match="There is no device cuda: .*use auto or cpu"):
+        Context(device=torch.device("cuda"))
+    for there in ("mps:0", "cpu"):
+        assert device.choose(torch.device(there)) == torch.device(there)
 
 
 @pytest.mark.parametrize(("there", "found"), [((), "cpu"), (("mps",), "mps"), (("mps", "cuda"), "cuda")])

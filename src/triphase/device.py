@@ -15,6 +15,7 @@ import torch
 from triphase.errors import InvalidValue, OutOfMemory, is_out_of_memory
 
 ACCELERATORS = ("cuda", "mps")  # in the order in which "auto" looks for them
+NAMES = re.compile("cpu|mps|cuda(:(0|[1-9][0-9]*))?")  # as torch reads them
 
 
 def choose(name: str | torch.device) -> torch.device:
@@ -23,16 +24,14 @@ def choose(name: str | torch.device) -> torch.device:
     >>> choose("cpu")
     device(type='cpu')
     """
-    if isinstance(name, torch.device):
-        return name
-    if not isinstance(name, str):
+    if not isinstance(name, str | torch.device):
         raise InvalidValue(f"device is a name such as 'auto', 'cpu' or 'cuda:1', got {name!r}.")
     if name == "auto":
         return torch.device(next((kind for kind in ACCELERATORS if _count(kind)), "cpu"))
-    kind, colon, number = name.partition(":")
-    if kind not in ("cpu", *ACCELERATORS) or (colon and not (kind == "cuda" and number.isdecimal())):
+    if isinstance(name, str) and not NAMES.fullmatch(name):
         raise InvalidValue(f"No device is called {name!r}; there are auto, cpu, cuda, cuda:1 and so on, and mps.")
-    if kind != "cpu" and int(number or 0) >= (n := _count(kind)):
+    kind, _, number = str(name).partition(":")
+    if kind in ACCELERATORS and int(number or 0) >= (n := _count(kind)):
         there = f"has {n}, from cuda:0 to cuda:{n - 1}" if n else f"or this PyTorch ({torch.__version__}) has none"
         raise InvalidValue(f"There is no device {name}: this machine {there}; use auto or cpu.")
     return torch.device(name)
