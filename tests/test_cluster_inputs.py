@@ -11,7 +11,7 @@ from triphase.bench.benchmarks import find
 from triphase.bench.run.options import RunOptions
 from triphase.bench.sweep.cluster.inputs import Input, data_input, weights_input
 from triphase.bench.sweep.cluster.storage import Storage
-from triphase.errors import CorruptState
+from triphase.errors import CorruptState, Unreachable
 
 
 @pytest.fixture
@@ -59,6 +59,26 @@ def test_an_archive_with_other_content_is_refused(data: Path, tmp_path: Path) ->
     with pytest.raises(CorruptState, match=r"data/\w+.tar in .* is damaged; delete it, and run again"):
         wanted.find(storage, tmp_path / "scratch")
     assert not list((tmp_path / "scratch" / "data").glob("*.part"))
+
+
+@pytest.mark.parametrize("n", [0, 700, 3000])
+def test_an_archive_that_is_cut_short_is_damaged_not_out_of_reach(n: int, data: Path, tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path / "storage"))
+    wanted = imagenet(data, tmp_path / "driver")
+    wanted.ship(storage)
+    (archive,) = (tmp_path / "storage" / "data").iterdir()
+    archive.write_bytes(archive.read_bytes()[:n])
+    shutil.rmtree(data)
+    with pytest.raises(CorruptState, match=r"data/\w+.tar in .* is damaged; delete it, and run again"):
+        wanted.find(storage, tmp_path / "scratch")
+
+
+def test_half_an_archive_does_not_stay_in_the_storage(data: Path, tmp_path: Path) -> None:
+    wanted = imagenet(data, tmp_path / "driver")
+    (data / "resnet18_places365.pth.tar").unlink()
+    with pytest.raises(Unreachable, match="resnet18_places365"):
+        wanted.ship(Storage(str(tmp_path / "storage")))
+    assert not list((tmp_path / "storage" / "data").iterdir())
 
 
 def test_what_a_run_reads_depends_on_its_dataset(data: Path, tmp_path: Path) -> None:

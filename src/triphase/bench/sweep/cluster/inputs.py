@@ -60,17 +60,22 @@ class Input:
     def _unpack(self, storage: Storage, folder: Path, scratch: Path) -> Path:
         temporary = folder.with_name(f"{folder.name}.{uuid4().hex}.part")
         try:
-            with storage.reading(self._archive) as file, tarfile.open(fileobj=file, mode="r|") as tar:
-                tar.extractall(temporary, filter="data")
+            with storage.reading(self._archive) as file:
+                try:
+                    with tarfile.open(fileobj=file, mode="r|") as tar:
+                        tar.extractall(temporary, filter="data")
+                except tarfile.TarError as error:
+                    raise self._damaged(storage) from error
             if fingerprint(temporary, self.names, scratch) != self.fingerprint:
-                raise CorruptState(
-                    f"{self._archive} in {storage.url} is damaged; delete it, and run again to continue."
-                )
+                raise self._damaged(storage)
             shutil.rmtree(folder, ignore_errors=True)  # whatever it held, it was not this
             os.replace(temporary, folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return folder
+
+    def _damaged(self, storage: Storage) -> CorruptState:
+        return CorruptState(f"{self._archive} in {storage.url} is damaged; delete it, and run again to continue.")
 
     @property
     def _archive(self) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
-from triphase.errors import InvalidValue, Unreachable
+from triphase.errors import InvalidValue, TriphaseError, Unreachable
 
 
 class Storage:
@@ -47,9 +47,14 @@ class Storage:
         temporary = f"{full}.{uuid4().hex}.part"
         with self._reaching():
             self._files.makedirs(full.rpartition("/")[0], exist_ok=True)
-            with self._files.open(temporary, "wb") as file:
-                yield file
-            self._files.mv(temporary, full)
+            try:
+                with self._files.open(temporary, "wb") as file:
+                    yield file
+                self._files.mv(temporary, full)
+            except BaseException:  # Ctrl-C, too: an archive of data may be large
+                with suppress(Exception):
+                    self._files.rm(temporary)
+                raise
 
     @contextmanager
     def reading(self, path: str) -> Iterator[IO[bytes]]:
@@ -87,6 +92,8 @@ class Storage:
     def _reaching(self) -> Iterator[None]:
         try:
             yield
+        except TriphaseError:  # of what reads or writes a file in pieces
+            raise
         except Exception as error:  # a file system raises what its package raises
             raise self._unreachable(error) from error
 
