@@ -168,6 +168,20 @@ def test_a_node_without_triphase_and_a_cluster_without_room_are_named(ray: FakeR
 
 
 @pytest.mark.parametrize(
+    ("given", "found"),
+    [("", "10.0.0.1:6379"), ("auto", "10.0.0.1:6379"), ("10.0.0.2:6379", "10.0.0.2:6379")],
+)
+def test_the_cluster_of_this_computer_is_found_unless_another_one_is_named(
+    given: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", given)
+    monkeypatch.setattr(ray_tasks, "_address_here", lambda: "10.0.0.1:6379")
+    monkeypatch.setattr(ray_tasks, "_answers", lambda place: True)
+    assert ray_tasks._find("ray") == (found, found)
+    assert ray_tasks._find("ray://10.0.0.3:10001") == ("ray://10.0.0.3:10001", "10.0.0.3:10001")
+
+
+@pytest.mark.parametrize(
     ("words", "part"),
     [
         (["--on", "slurm"], "--on is local, ray or ray://HOST:PORT, got 'slurm'"),

@@ -258,7 +258,8 @@ def _find(address: str) -> tuple[str, str]:
     if find_spec("ray") is None:
         raise InvalidValue("--on ray needs Ray: pip install 'triphase[cluster]'.")
     if address == "ray":
-        address = os.environ.get("RAY_ADDRESS") or _address_here()
+        given = os.environ.get("RAY_ADDRESS") or "auto"
+        address = _address_here() if given == "auto" else given
     place = address.removeprefix("ray://")
     if not _answers(place):  # Ray itself would try for minutes
         raise Unreachable(f"No Ray cluster answers at {place}; check the address, and that it runs: `ray status`.")
