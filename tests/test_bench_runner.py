@@ -120,6 +120,19 @@ def test_scores_that_are_no_numbers_are_no_result(tmp_path: Path) -> None:
     assert "lower --lr" in (why_diverged(tmp_path / "run") or "")
 
 
+def test_a_missing_compiler_is_named_in_a_sentence() -> None:
+    class InductorError(RuntimeError):
+        __module__ = "torch._inductor.exc"
+
+    class Compiled(Oracle):
+        def learn(self, experience: Experience, recipe: Recipe, tick: Tick = lambda step: None) -> None:
+            raise InductorError("InvalidCxxCompiler: No working C++ compiler\n\nSet TORCHDYNAMO_VERBOSE=1")
+
+    sentence = r"^torch.compile failed \(InvalidCxxCompiler: No working C\+\+ compiler\): leave out --compile\.$"
+    with pytest.raises(InvalidValue, match=sentence):
+        run(Compiled(4), counted(2, 2, 2), first=RECIPE)
+
+
 def test_what_is_done_is_not_learned_again(stop_at_save: Callable[..., None], tmp_path: Path) -> None:
     class OnlyTheLast(Oracle):
         def learn(self, experience: Experience, recipe: Recipe, tick: Tick = lambda step: None) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import platform
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +31,7 @@ from triphase.learners.protocol import HasDiagnostics, Learner, Step
 from triphase.learners.training import blocks_state
 
 DRAW_EVERY = 0.1  # seconds between two "step" events
+COMPILER = ("torch._dynamo.", "torch._inductor.")  # modules of the errors of torch.compile
 REMEDY = "go on with another --device, or begin another run with smaller minibatches (--n-mbe, --n-mbr)"
 
 
@@ -155,7 +157,7 @@ class _Run:
         )
         self.timer.start()
         self.phase = "start"
-        with explain_out_of_memory(REMEDY):
+        with explain_out_of_memory(REMEDY), _explain_compiler():
             self.learner.learn(experience, self._recipe(index), self._tick)
         self.timer.stop(self.report, self.phase)
 
@@ -239,6 +241,18 @@ class _Run:
         self.on_event(event | (live or {}))
         if log:
             self.directory.log(event)
+
+
+@contextmanager
+def _explain_compiler() -> Iterator[None]:
+    """Turn errors of torch.compile within this block, such as a missing C++ compiler, into one sentence."""
+    try:
+        yield
+    except Exception as error:
+        if not type(error).__module__.startswith(COMPILER):
+            raise
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise InvalidValue(f"torch.compile failed ({reason}): leave out --compile.") from error
 
 
 def _all_settings(
