@@ -18,7 +18,7 @@ from triphase.bench.sweep.cluster import node, ray_tasks
 from triphase.bench.sweep.cluster.ray_tasks import RayTasks, Resources
 from triphase.bench.sweep.grid import Sweep
 from triphase.bench.sweep.scheduler import execute
-from triphase.errors import TriphaseError, TriphaseWarning
+from triphase.errors import TriphaseError, TriphaseWarning, Unreachable
 
 
 class FakeRay:
@@ -165,6 +165,18 @@ def test_a_node_without_triphase_and_a_cluster_without_room_are_named(ray: FakeR
         place = back_end(tmp_path, resources=Resources(gpus=2))
     with pytest.raises(TriphaseError, match="lacks a package .*'triphase'.*: install triphase on all nodes"):
         execute(schedule, tmp_path / "out" / "sweep.json", place)
+
+
+def test_nothing_is_written_where_something_else_than_ray_answers(
+    ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(address: str, place: str) -> None:
+        raise Unreachable("Something else answers there.")
+
+    monkeypatch.setattr(ray_tasks, "_connect", refuse)
+    with pytest.raises(Unreachable, match="Something else"):
+        back_end(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -73,13 +73,13 @@ class RayTasks:
         save_every: float = 60.0,
     ) -> None:
         """`address` is "ray" for the cluster of this computer, or Ray's own ray://HOST:PORT."""
-        found, self._place = _find(address)  # before anything is written
+        found, self._place = _find(address)
         self._out, self._data = out, data
         self._resources = resources or Resources()
         self._storage = Storage(storage)
+        self._ray = _connect(found, self._place)  # before anything is written
         self._sweep = _sweep_id(out)
         self._storage.write(f"{self._sweep}/{node.MARK}", json.dumps(dict(versions())).encode())
-        self._ray = _connect(found, self._place)
         self._execute = self._ray.remote(node.execute)
         self._common = {
             "storage": storage,
@@ -258,8 +258,7 @@ def _find(address: str) -> tuple[str, str]:
     if find_spec("ray") is None:
         raise InvalidValue("--on ray needs Ray: pip install 'triphase[cluster]'.")
     if address == "ray":
-        given = os.environ.get("RAY_ADDRESS") or "auto"
-        address = _address_here() if given == "auto" else given
+        address = _address_here() if (given := os.environ.get("RAY_ADDRESS") or "auto") == "auto" else given
     place = address.removeprefix("ray://")
     if not _answers(place):  # Ray itself would try for minutes
         raise Unreachable(f"No Ray cluster answers at {place}; check the address, and that it runs: `ray status`.")
