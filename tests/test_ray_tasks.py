@@ -198,10 +198,12 @@ def test_the_cluster_of_this_computer_is_found_unless_another_one_is_named(
     [
         (["--on", "slurm"], "--on is local, ray or ray://HOST:PORT, got 'slurm'"),
         (["--gpus", "1"], "--gpus is for --on ray, and this is --on local"),
+        (["--on", "ray", "--gpus", "1.5"], "--gpus above 1 must be whole, got 1.5"),
+        (["--on", "ray", "--cpus", "inf"], "--cpus must be finite, got inf"),
         (["--on", "ray", "--workers", "2"], "--workers is for --on local, and this is --on ray"),
         (["--on", "ray://127.0.0.1:1"], "No Ray cluster answers at 127.0.0.1:1; check the address"),
     ],
-    ids=["on", "gpus", "workers", "address"],
+    ids=["on", "gpus", "parts of two gpus", "infinite cpus", "workers", "address"],
 )
 def test_a_place_that_cannot_be_is_refused(words: list[str], part: str, triphase: Call, tmp_path: Path) -> None:
     answer = triphase("bench", "sweep", "digits-5", "--learners", "slda", "--orders", "0", *words)

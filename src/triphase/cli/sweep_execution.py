@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -49,6 +50,11 @@ class ExecutionOptions:
                 raise InvalidValue(
                     f"--{field.name.replace('_', '-')} is for --on {other}, and this is --on {self.on}."
                 )
+        for name in ("cpus", "gpus", "memory_gb", "save_every"):
+            if not math.isfinite(getattr(self, name) or 0):
+                raise InvalidValue(f"--{name.replace('_', '-')} must be finite, got {getattr(self, name)}.")
+        if self.gpus > 1 and self.gpus % 1:
+            raise InvalidValue(f"--gpus above 1 must be whole, got {self.gpus:g}: only a single GPU is shared.")
 
     def back_end(self, out: Path, data: Path) -> BackEnd:
         """The back end that executes the runs of a sweep."""
