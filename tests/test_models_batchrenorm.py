@@ -63,6 +63,17 @@ def test_limits_clip_as_in_the_formula() -> None:
     torch.testing.assert_close(layer.train()(x), ((x - mean) / std * r + d) * w + b)
 
 
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_activations_in_half_precision_are_normalised_by_statistics_in_full(half: torch.dtype) -> None:
+    x = torch.randn(64, 3, 4, 4, generator=torch.Generator().manual_seed(0)).to(half).requires_grad_()
+    layer, plain = BatchRenorm2d(3), BatchRenorm2d(3)
+    y, expected = layer(x), plain(x.float())
+    y.float().square().sum().backward()
+    assert y.dtype == half and torch.allclose(y.float(), expected, atol=0.05)
+    assert torch.equal(layer.running_mean, plain.running_mean) and torch.equal(layer.running_var, plain.running_var)
+    assert x.grad is not None and bool(x.grad.isfinite().all()) and layer.weight.grad is not None
+
+
 def test_limits_and_momentum_travel_in_the_state_dict() -> None:
     layer = renorm(r_max=2, d_max=3)
     layer.momentum.fill_(5e-5)

@@ -60,7 +60,8 @@ class BatchRenorm2d(nn.BatchNorm2d):
 
     def _correction(self, input: Tensor) -> tuple[Tensor, Tensor]:
         """r and d for this batch, which then enters the running statistics."""
-        var, mean = torch.var_mean(input, dim=(0, 2, 3), correction=0)
+        exact = input.to(self.running_mean.dtype)  # activations may be in half precision
+        var, mean = torch.var_mean(exact, dim=(0, 2, 3), correction=0)
         r, d = self._limited(mean, var)
         n = input.numel() // input.shape[1]
         self.running_mean.lerp_(mean, self.momentum)
