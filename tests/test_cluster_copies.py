@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import fsspec
@@ -87,6 +88,22 @@ def test_only_what_changed_is_saved_again_and_a_finished_run_keeps_no_checkpoint
     assert restore(storage, "s/run", tmp_path / "b")
     names = {path.name for path in (tmp_path / "b").iterdir()}
     assert names == {"settings.json", "events.jsonl", "weights.safetensors", "report.json"}
+
+
+def test_a_run_that_ends_while_it_is_saved_is_saved_as_finished(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, save = learn(tmp_path, 3), RunCopy._save_checkpoint
+
+    def end_before(*arguments: Any) -> None:
+        files.write(tmp_path / "report.json", b"{}")
+        checkpoint.delete()
+        save(*arguments)
+
+    monkeypatch.setattr(RunCopy, "_save_checkpoint", end_before)
+    RunCopy(storage, "s/run", "one").save(tmp_path, 0.9)
+    index = read_index(storage, "s/run", "one")
+    assert index is not None and index["finished"] and "report.json" in index["files"]
 
 
 def test_a_storage_that_vanishes_or_cannot_be_is_named(

@@ -59,7 +59,8 @@ class RunCopy:
                 for name in WHEN_FINISHED if index["finished"] else WITH_CHECKPOINT:
                     if (directory / name).exists():
                         index["files"][name] = self._save_file(directory / name, saved)
-                return index, saved
+                if index["finished"] or not (directory / "report.json").exists():
+                    return index, saved  # else the run has ended meanwhile, and its checkpoint is gone
             except FileNotFoundError:  # the next checkpoint took its place
                 if tried == MAX_TRIES - 1:
                     raise
