@@ -74,8 +74,10 @@ def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, worl
         expect(visitor.card("yellow")).to_contain_text("10 taught")
         visitor.go("history")
         visitor.button("Take back").click()
-        visitor.button("Take it back").click()
+        expect(visitor.page.get_by_role("dialog")).to_contain_text("Go back to version 1?")
+        visitor.button("Use version 1").click()
         expect(visitor.page.locator(".in-use")).to_contain_text("version 1")
+        expect(visitor.page.locator(".in-use").get_by_role("button")).to_have_count(0)  # nothing to go back to
         visitor.go("teach")
         expect(visitor.card("yellow")).to_have_count(0)
 
