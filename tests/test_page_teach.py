@@ -82,6 +82,16 @@ def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, worl
         expect(visitor.card("yellow")).to_have_count(0)
 
 
+def test_a_first_lesson_promises_no_answers_of_a_version_before(visitor: Visitor, tmp_path: Path) -> None:
+    running = {"id": 1, "kind": "lesson", "state": "running", "source": {"draft": None}, "quick": True}
+    page = visitor.page
+    page.route("**/base/lessons", lambda route: route.fulfill(json={"lessons": [running]}))
+    page.route("**/base/lessons/1/events", lambda route: route.fulfill(content_type="text/event-stream", body=""))
+    with serving(ServeOptions(tmp_path / "base")) as served:
+        visitor.open(served.page)
+        expect(page.locator("#lesson")).to_contain_text("Go on as you like: it can answer once this first lesson")
+
+
 def test_photos_go_to_the_class_that_was_typed_or_to_none(visitor: Visitor, world: World, tmp_path: Path) -> None:
     page = visitor.page
     paint(tmp_path / "mixed" / "50% & more", "red", range(50, 52))
