@@ -92,6 +92,26 @@ def test_a_first_lesson_promises_no_answers_of_a_version_before(visitor: Visitor
         expect(page.locator("#lesson")).to_contain_text("Go on as you like: it can answer once this first lesson")
 
 
+def test_a_folder_that_is_one_level_too_high_is_added_only_after_a_question(
+    visitor: Visitor, world: World, tmp_path: Path
+) -> None:
+    dialog = visitor.page.get_by_role("dialog")
+    for part, numbers in (("train", range(3)), ("test", range(3, 5))):
+        for colour in ("red", "yellow"):
+            paint(tmp_path / "deep" / part / colour, colour, numbers)
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page)
+        visitor.drop(tmp_path / "deep")
+        expect(dialog).to_contain_text("The photos in all its folders (red and yellow) count as class test.")
+        visitor.button("Cancel").click()
+        visitor.drop(tmp_path / "deep" / "train")
+        expect(visitor.card("yellow")).to_contain_text("3 new photos")
+        visitor.drop(tmp_path / "deep")
+        visitor.button("Yes, add them").click()
+        expect(visitor.card("train")).to_contain_text("6 new photos")
+        expect(visitor.card("test")).to_contain_text("4 new photos")
+
+
 def test_photos_go_to_the_class_that_was_typed_or_to_none(visitor: Visitor, world: World, tmp_path: Path) -> None:
     page = visitor.page
     paint(tmp_path / "mixed" / "50% & more", "red", range(50, 52))
