@@ -130,7 +130,7 @@ def test_half_a_lesson_answers_and_must_be_finished_or_taken_back(
     assert done("evaluate", world.base, world.test, "--json").document()["per_class"]["yellow"] >= 0.8
     for words in (("forget", "red"), ("rename", "red", "rot"), ("unteach", world.two)):
         answer = triphase(words[0], world.base, *words[1:])
-        assert answer.status == 1 and "in part (--quick): finish it" in answer.err and "triphase undo" in answer.err
+        assert answer.status == 1 and "finish it where it began" in answer.err and "triphase undo" in answer.err
     with pytest.raises(InvalidValue, match="A quick lesson of this model is not finished"):
         ContinualClassifier.load(world.base).save(world.base, keep=1)
     other = triphase("teach", world.base, world.one)
@@ -155,7 +155,7 @@ def test_photos_that_changed_meanwhile_start_the_lesson_again(world: World, nurs
 
 def test_a_lesson_that_was_killed_says_that_it_goes_on(world: World, nursery: Nursery) -> None:
     nursery.run("teach", world.base, world.two, deed="replaced", name="index.json", n=3)
-    assert "A lesson is running or was interrupted" in done("status", world.base).out
+    assert "or on the page of `triphase serve`" in done("status", world.base).out
     assert "Continuing the lesson" in nursery.run("teach", world.base, world.two, "--force")
 
 

@@ -74,10 +74,42 @@ def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, worl
         expect(visitor.card("yellow")).to_contain_text("10 taught")
         visitor.go("history")
         visitor.button("Take back").click()
-        visitor.button("Take it back").click()
+        expect(visitor.page.get_by_role("dialog")).to_contain_text("Go back to version 1?")
+        visitor.button("Use version 1").click()
         expect(visitor.page.locator(".in-use")).to_contain_text("version 1")
+        expect(visitor.page.locator(".in-use").get_by_role("button")).to_have_count(0)  # nothing to go back to
         visitor.go("teach")
         expect(visitor.card("yellow")).to_have_count(0)
+
+
+def test_a_first_lesson_promises_no_answers_of_a_version_before(visitor: Visitor, tmp_path: Path) -> None:
+    running = {"id": 1, "kind": "lesson", "state": "running", "source": {"draft": None}, "quick": True}
+    page = visitor.page
+    page.route("**/base/lessons", lambda route: route.fulfill(json={"lessons": [running]}))
+    page.route("**/base/lessons/1/events", lambda route: route.fulfill(content_type="text/event-stream", body=""))
+    with serving(ServeOptions(tmp_path / "base")) as served:
+        visitor.open(served.page)
+        expect(page.locator("#lesson")).to_contain_text("Go on as you like: it can answer once this first lesson")
+
+
+def test_a_folder_that_is_one_level_too_high_is_added_only_after_a_question(
+    visitor: Visitor, world: World, tmp_path: Path
+) -> None:
+    dialog = visitor.page.get_by_role("dialog")
+    for part, numbers in (("train", range(3)), ("test", range(3, 5))):
+        for colour in ("red", "yellow"):
+            paint(tmp_path / "deep" / part / colour, colour, numbers)
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page)
+        visitor.drop(tmp_path / "deep")
+        expect(dialog).to_contain_text("The photos in all its folders (red and yellow) count as class test.")
+        visitor.button("Cancel").click()
+        visitor.drop(tmp_path / "deep" / "train")
+        expect(visitor.card("yellow")).to_contain_text("3 new photos")
+        visitor.drop(tmp_path / "deep")
+        visitor.button("Yes, add them").click()
+        expect(visitor.card("train")).to_contain_text("6 new photos")
+        expect(visitor.card("test")).to_contain_text("4 new photos")
 
 
 def test_photos_go_to_the_class_that_was_typed_or_to_none(visitor: Visitor, world: World, tmp_path: Path) -> None:

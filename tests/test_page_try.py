@@ -69,6 +69,17 @@ def test_photos_that_are_refused_are_not_noted(visitor: Visitor, world: World, t
         assert [photo["label"] for photo in served.get("/drafts/next")["photos"]] == ['6" nail'] * 2
 
 
+def test_many_large_photos_are_sent_in_several_requests(visitor: Visitor, world: World) -> None:
+    cut = """async (sizes) => {
+      const { requests } = await import("/draft.js");
+      const photos = sizes.map((size) => ({ file: { size } }));
+      return [...requests(photos, { files: 3, bytes: 10 })].map((part) => part.map(({ file }) => file.size));
+    }"""
+    with serving(ServeOptions(world.base)) as served:
+        visitor.open(served.page, "try")
+        assert visitor.page.evaluate(cut, [4, 4, 4, 12, 1, 1, 1, 1]) == [[4, 4], [4], [12], [1, 1, 1], [1]]
+
+
 def test_what_is_unknown_becomes_a_class(visitor: Visitor, world: World, tmp_path: Path) -> None:
     page, strange = visitor.page, tmp_path / "strange"
     strange.mkdir()

@@ -8,12 +8,16 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lessons import World
+from triphase.app.thumbnails import Thumbnails
+from triphase.context import Context
 from triphase.errors import Busy
+from triphase.server import lesson_process
 from triphase.server.lesson_process import retry_while_busy
 from triphase.server.workers import Workers
 
@@ -57,6 +61,38 @@ def test_it_reports_an_outcome_or_an_error(world: World) -> None:
     events = run({**REQUEST, "model": str(world.base), "photos": str(world.two / "nowhere")})
     assert events == [{"event": "error", "kind": "BadData", "sentence": events[0]["sentence"]}]
     assert "no folder" in events[0]["sentence"]
+
+
+def test_a_published_lesson_is_done_even_if_it_is_stopped_while_thumbnails_are_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped_at_the_third(photo: Path) -> bytes:
+        made.append(photo)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return b"a picture"
+
+    made: list[Path] = []
+    monkeypatch.setattr(lesson_process, "thumbnail", stopped_at_the_third)
+    event = lesson_process._teach(request_for(world), Context(), lambda event: None)
+    assert event["event"] == "outcome" and event["outcome"]["published"]
+    assert len(Thumbnails.open(world.base).pictures) == 2
+
+
+def test_a_published_lesson_is_done_even_if_its_thumbnails_cannot_be_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(model: Path, pictures: object) -> None:
+        raise Busy("Somebody is at work.")
+
+    monkeypatch.setattr(lesson_process, "add_thumbnails", busy)
+    event = lesson_process._teach(request_for(world), Context(), lambda event: None)
+    assert event["event"] == "outcome" and event["outcome"]["published"]
+    assert event["outcome"]["notes"][-1].endswith("Somebody is at work.")
+
+
+def request_for(world: World) -> dict[str, Any]:
+    return {**REQUEST, "model": str(world.base), "photos": str(world.two)}
 
 
 def test_a_process_that_was_started_beforehand_ends_if_nobody_needs_it() -> None:

@@ -98,9 +98,12 @@ def test_an_export_is_a_model_that_every_command_works_on(served: Served, world:
 
 
 def test_undo_rename_forget_and_unteach(served: Served, world: World) -> None:
+    assert served.get("/versions")["undo_to"] is None
     assert served.post("/rename", {"old": "red", "new": "crimson"})["classes"] == ["blue", "green", "crimson"]
+    assert served.get("/versions")["undo_to"] == 1
     assert served.upload("/predict", [world.test / "red" / "100.png"])["answers"][0]["best"] == "crimson"
     assert served.post("/undo")["classes"] == ["blue", "green", "red"]
+    assert served.get("/versions")["undo_to"] is None
     assert served.upload("/predict", [world.test / "red" / "100.png"])["answers"][0]["best"] == "red"
     assert served.post("/forget", {"label": "green"})["classes"] == ["blue", "red"]
     assert served.upload("/unteach", [world.one / "red" / "1.png", world.test / "red" / "100.png"])["images"] == 1

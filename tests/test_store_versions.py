@@ -56,7 +56,7 @@ def test_what_was_published_comes_back_with_what_was_said_about_it(tmp_path: Pat
 def test_a_first_lesson_that_was_interrupted_is_mentioned(tmp_path: Path) -> None:
     store = Store(tmp_path / "m")
     store.work.mkdir(parents=True)
-    with pytest.raises(BadData, match="first lesson is running or was interrupted, and the same `triphase teach`"):
+    with pytest.raises(BadData, match="first lesson is running or was interrupted, and goes on where it began"):
         store.version()
 
 

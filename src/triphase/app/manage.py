@@ -19,7 +19,7 @@ from triphase.app.scan import classes_in, find_taught, scan
 from triphase.app.store import identities
 from triphase.app.store.rewriting import rewrite
 from triphase.app.store.schema import Version
-from triphase.app.store.versions import Store, open_store
+from triphase.app.store.versions import WHERE_IT_BEGAN, Store, open_store
 from triphase.budget import Budget
 from triphase.context import Context
 from triphase.data.images import Images
@@ -59,8 +59,8 @@ def changing(path: Path, device: str | torch.device | None = None) -> Iterator[t
         model = Model.from_state(state, Context(engine="auto", device=device))
         if model.pending:
             raise InvalidValue(
-                f"Version {version.number} has learned the last lesson in part (--quick): finish it with the same "
-                f"`triphase teach` as before, or {store.undo_hint()}"
+                f"Version {version.number} has learned the last lesson in part: finish it {WHERE_IT_BEGAN}, "
+                f"or {store.undo_hint()}"
             )
         yield store, model, version
 

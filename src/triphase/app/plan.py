@@ -17,7 +17,7 @@ from triphase.app.network import complete_options
 from triphase.app.options import ModelOptions
 from triphase.app.photo_size import size_for_folder
 from triphase.app.scan import Photos, UnlabelledPhotos, scan, scan_unlabelled
-from triphase.app.store.versions import Store
+from triphase.app.store.versions import WHERE_IT_BEGAN, Store
 from triphase.app.unlabelled import Unlabelled, left_out_message
 from triphase.context import Context
 from triphase.data.sources.folder import class_folders, unlabelled_files
@@ -114,8 +114,8 @@ def plan_lesson(
     photos = scan(folder, model.size, context.budget, taught=taught, skip_bad=settings.skip_bad, on_event=on_event)
     if pending - set(photos.ids.tolist()):
         raise Mismatch(
-            f"{store.path} has learned the last lesson in part (--quick), and not all its photos are in {folder}: "
-            f"finish that lesson with the command that began it, or {store.undo_hint()}"
+            f"{store.path} has learned the last lesson in part, and not all its photos are in {folder}: "
+            f"finish that lesson {WHERE_IT_BEGAN}, or {store.undo_hint()}"
         )
     per_class = torch.bincount(photos.labels, minlength=len(photos.names)).tolist()
     counts = {name: n for name, n in zip(photos.names, per_class, strict=True) if n}

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from triphase.app.store.schema import Version
-from triphase.app.store.versions import Store, open_store
+from triphase.app.store.versions import WHERE_IT_BEGAN, Store, open_store
 from triphase.app.timeline import describe
 from triphase.cli.arguments import JSON, ModelFolder
 from triphase.cli.printing import print_json, say
@@ -73,8 +73,8 @@ def _unfinished(store: Store, version: Version) -> str | None:
     if mark is None or mark.parent != version.number:
         return None
     if mark.epochs:
-        return "A consolidation is running or was interrupted; the command that began it continues it."
-    return "A lesson is running or was interrupted; the same `triphase teach` continues it."
+        return "A consolidation is running or was interrupted; it goes on where it began: the command, or the page."
+    return f"A lesson is running or was interrupted; it goes on {WHERE_IT_BEGAN}."
 
 
 def history(model: ModelFolder, as_json: JSON = False) -> None:

@@ -92,7 +92,8 @@ def _teach(request: dict[str, Any], context: Context, report: Callable[[Event], 
         request["patience"],
     )
     if request["thumbnails"] and outcome.refusal is None:
-        _add_thumbnails(model, photos)
+        with suppress(KeyboardInterrupt):  # the lesson is published, so it cannot be stopped any more
+            outcome.notes.extend(_add_thumbnails(model, photos))
     return {"event": "outcome", "outcome": outcome.to_json(), "refusal": outcome.refusal}
 
 
@@ -119,16 +120,21 @@ def retry_while_busy(work: Callable[[], Result], seconds: float) -> Result:
         time.sleep(0.2)
 
 
-def _add_thumbnails(model: Path, photos: Path) -> None:
-    """Keep thumbnails of the photos of a lesson that have none yet."""
-    known, found = Thumbnails.open(model).pictures, {}
-    files = [file for folder in class_folders(photos) for file in folder.images]
-    for file in files[:MAX_THUMBNAILS]:
-        with suppress(BadData):  # the lesson was told to skip it
-            if (id_ := file_id(file)) not in known:
-                found[id_] = thumbnail(file)
-    if found:
-        add_thumbnails(model, found)
+def _add_thumbnails(model: Path, photos: Path) -> list[str]:
+    """Keep thumbnails of the photos of a lesson that have none yet; returns a sentence if they cannot be kept."""
+    try:
+        known, found = Thumbnails.open(model).pictures, {}
+        files = [file for folder in class_folders(photos) for file in folder.images]
+        with suppress(KeyboardInterrupt):  # those that are made by then are kept
+            for file in files[:MAX_THUMBNAILS]:
+                with suppress(BadData):  # the lesson was told to skip it
+                    if (id_ := file_id(file)) not in known:
+                        found[id_] = thumbnail(file)
+        if found:
+            add_thumbnails(model, found)
+    except (TriphaseError, OSError) as error:
+        return [f"The page shows no pictures of the new photos, because they cannot be kept: {error}"]
+    return []
 
 
 class _Progress:

@@ -117,6 +117,7 @@ class Versions(BaseModel):
     """What happened to a model, oldest first, and which version is in use."""
 
     version: int | None
+    undo_to: int | None = Field(description="The version that undo goes back to; null if there is none")
     kept: list[int]
     events: list[dict[str, Any]]
 

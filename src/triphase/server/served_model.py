@@ -123,9 +123,10 @@ class ServedModel:
         """What happened to the model, oldest first."""
         current = self.store.current()
         if current is None:
-            return Versions(version=None, kept=[], events=[])
-        events = [_described(entry) for entry in timeline(self.path)]
-        return Versions(version=current.number, kept=self.store.version_numbers(), events=events)
+            return Versions(version=None, undo_to=None, kept=[], events=[])
+        events, kept = [_described(entry) for entry in timeline(self.path)], self.store.version_numbers()
+        undo_to = current.parent if current.parent in kept else None
+        return Versions(version=current.number, undo_to=undo_to, kept=kept, events=events)
 
     def _describe_classes(self, version: Version | None) -> list[ClassDescription]:
         if version is None:

@@ -30,6 +30,8 @@ from triphase.errors import (
 from triphase.printable import printable
 from triphase.state import State
 
+WHERE_IT_BEGAN = "where it began, with the same `triphase teach` or on the page of `triphase serve`"
+
 
 class Store:
     """The versions of one model in a directory."""
@@ -68,8 +70,8 @@ class Store:
                     raise BadData(f"{where} is a file, and a model is a folder: give the folder.")
                 if self.work.is_dir():
                     raise BadData(
-                        f"{where} holds no model yet: its first lesson is running or was interrupted, and the same "
-                        "`triphase teach` continues it."
+                        f"{where} holds no model yet: its first lesson is running or was interrupted, and goes on "
+                        f"{WHERE_IT_BEGAN}."
                     )
                 raise BadData(f"{where} holds no model; teach one with: triphase teach {where} PHOTOS")
             return version

@@ -99,17 +99,23 @@ export function byClass(photos) {
 }
 
 // Requests: each has photos of one class, and not too many.
-function* parts(photos) {
+function parts(photos) {
+  const sorted = photos.toSorted((a, b) => a.className.localeCompare(b.className));
+  return requests(sorted, { files: FILES, bytes: BYTES, together: (a, b) => a.className === b.className });
+}
+
+// Photos, [{file}], cut into requests of so many files and bytes at most.
+export function* requests(photos, { files, bytes, together = () => true }) {
   let part = [];
-  let bytes = 0;
-  for (const photo of photos.toSorted((a, b) => a.className.localeCompare(b.className))) {
-    const full = part.length >= FILES || bytes + photo.file.size > BYTES;
-    if (part.length && (full || part[0].className !== photo.className)) {
+  let size = 0;
+  for (const photo of photos) {
+    const full = part.length >= files || size + photo.file.size > bytes;
+    if (part.length && (full || !together(part[0], photo))) {
       yield part;
-      [part, bytes] = [[], 0];
+      [part, size] = [[], 0];
     }
     part.push(photo);
-    bytes += photo.file.size;
+    size += photo.file.size;
   }
   if (part.length) yield part;
 }

@@ -16,6 +16,20 @@ function withClasses(files) {
   });
 }
 
+// A class folder and the folders in it, if the classes are probably one level deeper: each class has its photos in several folders.
+function nestedClasses(photos) {
+  const inside = new Map();
+  for (const { path } of photos) {
+    const [root, folder, inner, file] = path.split("/");
+    if (file === undefined) return null; // a photo that lies in its class folder, or in none
+    const place = `${root}/${folder}`;
+    inside.set(place, (inside.get(place) ?? new Set()).add(inner));
+  }
+  const [first] = inside;
+  const several = first && [...inside.values()].every((folders) => folders.size > 1);
+  return several ? { folder: first[0].split("/")[1], inside: [...first[1]] } : null;
+}
+
 export function fromInput(files) {
   return usable([...files].map((file) => ({ file, path: file.webkitRelativePath || file.name })));
 }
@@ -29,8 +43,10 @@ export async function fromTransfer(transfer) {
 
 function usable(found) {
   const visible = found.filter(({ file }) => !file.name.startsWith(".")).sort((a, b) => a.path.localeCompare(b.path, "en", { numeric: true }));
+  const photos = visible.filter(({ file }) => isPicture(file));
   return {
-    photos: withClasses(visible.filter(({ file }) => isPicture(file))),
+    photos: withClasses(photos),
+    nested: nestedClasses(photos),
     zips: visible.filter(({ file }) => isZip(file)).map(({ file }) => file),
     others: visible.filter(({ file }) => !isPicture(file) && !isZip(file)).map(({ file }) => file.name),
   };

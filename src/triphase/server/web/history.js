@@ -31,14 +31,14 @@ export class History {
     }
   }
 
-  #show({ version, kept, events: all }, model) {
+  #show({ version, undo_to: undoTo, kept, events: all }, model) {
     const events = all.filter((event, i) => !replaced(event, all[i + 1], kept));
     const points = events.filter((event) => event.after !== undefined && event.after !== null)
       .map((event) => ({ name: `v${event.version}`, accuracy: event.after, note: plural(event.images ?? 0, "photo") }));
     replace(this.body, h("div", { class: "history-columns" },
       h("div", { class: "panel" },
         h("div", { class: "panel-head" }, h("h2", {}, "Versions"), h("p", { class: "soft small" }, `${plural(kept.length, "version")} kept`)),
-        h("ol", { class: "timeline" }, events.toReversed().map((event, i) => this.#event(event, i, version, kept)))),
+        h("ol", { class: "timeline" }, events.toReversed().map((event, i) => this.#event(event, i, version, kept, undoTo)))),
       h("div", { class: "panels" },
         h("div", { class: "panel" }, h("h2", {}, "Accuracy over the lessons"),
           points.length ? [accuracyChart(points), h("p", { class: "soft small" }, "Of the classes known before each lesson, on photos that were never trained on.")]
@@ -47,7 +47,7 @@ export class History {
         this.#about(model))));
   }
 
-  #event(event, i, version, kept) {
+  #event(event, i, version, kept, undoTo) {
     const inUse = i === 0 && event.version === version;
     return h("li", { class: inUse ? "in-use" : "" },
       h("div", { class: "panel-head" },
@@ -58,11 +58,11 @@ export class History {
       h("div", { class: "row" },
         inUse && h("span", { class: "tag good" }, "in use"),
         !kept.includes(event.version) && h("span", { class: "tag" }, "no longer kept"),
-        inUse && kept.length > 1 && h("button", { type: "button", class: "small-button", onclick: () => this.#undo() }, "Take back")));
+        inUse && undoTo !== null && h("button", { type: "button", class: "small-button", onclick: () => this.#undo(undoTo) }, event.event === "undone" ? "Go further back" : "Take back")));
   }
 
-  async #undo() {
-    const sure = await confirm("Go back to the version before?", "The model is then exactly as it was before this change, bit for bit. You can go further back the same way.", "Take it back");
+  async #undo(version) {
+    const sure = await confirm(`Go back to version ${version}?`, "The model is then exactly as it was at that time, bit for bit. You can go further back the same way.", `Use version ${version}`);
     if (!sure) return;
     await undo(this.session);
   }

@@ -56,14 +56,14 @@ export class LessonView {
   }
 
   #running() {
-    const { lesson } = this.session;
+    const { lesson, model } = this.session;
     this.watched = lesson.id;
     this.stages = stagesOf(lesson).map(({ id, title }) => h("li", { "data-stage": id }, h("span", { class: "mark", "aria-hidden": "true" }), title));
     this.text = h("p", { class: "lesson-text" }, "Starting");
     this.fill = h("span", { class: "fill" });
     this.figures = h("p", { class: "soft small number" });
     this.inUse = h("p", { class: "small", hidden: true });
-    this.advice = h("p", { class: "soft small" }, "Go on as you like: answers come from the version before until this one is ready. Stopping loses nothing.");
+    this.advice = h("p", { class: "soft small" }, `Go on as you like: ${model.version ? "answers come from the version before until this one is ready" : "it can answer once this first lesson is far enough"}. Stopping loses nothing.`);
     this.track = h("div", { class: "track", role: "progressbar", "aria-label": "Progress of the lesson", "aria-valuemin": "0", "aria-valuemax": "100" }, this.fill);
     const stop = h("button", { type: "button", onclick: async () => {
       stop.disabled = true;

@@ -1,7 +1,7 @@
 // Teach: name a thing and show it; lists the photos for the next lesson and the taught classes.
 
 import { openClass } from "./classes.js";
-import { $, dialog, h, list, plural, replace } from "./dom.js";
+import { $, confirm, dialog, h, list, plural, replace } from "./dom.js";
 import { Inputs } from "./inputs.js";
 import { LessonView } from "./lesson.js";
 import { confirmPlan } from "./plan.js";
@@ -70,7 +70,9 @@ export class Teach {
   }
 
   // Photos that were dropped, pasted or chosen.
-  async receive({ photos, zips, others }) {
+  async receive({ photos, zips, others, nested }) {
+    const known = this.session.classNames();
+    if (nested && !photos.some(({ className }) => known.includes(className)) && !await addNested(nested)) return;
     const loose = photos.filter(({ className }) => className === null);
     if (loose.length) {
       const name = this.name.value.trim() || await askName(loose.length, this.session.classNames());
@@ -204,6 +206,12 @@ async function askName(n, known) {
       h("p", { class: "soft small" }, "Folders need no name: each subfolder is a class."))],
   [{ value: "", text: "Cancel", kind: "quiet" }, { value: "yes", text: n === 1 ? "Add it" : "Add them", kind: "primary" }]);
   return answer ? input.value.trim() : "";
+}
+
+// Whether a folder with folders is one class all the same.
+function addNested({ folder, inside }) {
+  const names = list(inside.length > 4 ? [...inside.slice(0, 3), `${inside.length - 3} more`] : inside);
+  return confirm(`Is ${folder} one class?`, `The photos in all its folders (${names}) count as class ${folder}. If those are the classes, drop ${folder} itself.`, "Yes, add them");
 }
 
 function report(answers) {

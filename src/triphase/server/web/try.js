@@ -1,6 +1,7 @@
 // Try: draw, hold something before the webcam, or drop photos, and correct what is wrong.
 
 import { AnswerCard } from "./answer.js";
+import { requests } from "./draft.js";
 import { $, h, icon, list, percent, plural, replace } from "./dom.js";
 import { PhotoGrid, emptyState } from "./grid.js";
 import { Inputs } from "./inputs.js";
@@ -8,7 +9,7 @@ import { complain, toast } from "./toast.js";
 
 const AFTER = 120; // milliseconds of rest after a stroke
 const NEAREST = 6; // taught photos to compare with
-const AT_ONCE = 100; // photos in one request
+const AT_ONCE = { files: 100, bytes: 200e6 }; // in one request; the server takes 512 MB
 const NAMED = 8; // classes that are told by name
 
 export class Try {
@@ -154,9 +155,10 @@ export class Try {
     replace(this.column, h("p", { class: "soft" }, `Looking at ${plural(files.length, "photo")}`));
     try {
       const answers = [];
-      for (let i = 0; i < files.length; i += AT_ONCE) {
-        const part = await this.session.api.predict(files.slice(i, i + AT_ONCE), { group: files.length > 1 });
-        answers.push(...part.answers.map((answer) => ({ ...answer, group: answer.group == null ? null : `${i}-${answer.group}` })));
+      for (const part of requests(photos, AT_ONCE)) {
+        const said = await this.session.api.predict(part.map(({ file }) => file), { group: files.length > 1 });
+        const before = answers.length;
+        answers.push(...said.answers.map((answer) => ({ ...answer, group: answer.group == null ? null : `${before}-${answer.group}` })));
       }
       this.session.refresh().catch(() => {}); // the inbox may have grown
       if (files.length === 1) await this.#one(files[0], answers[0]);
