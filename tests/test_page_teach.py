@@ -82,6 +82,17 @@ def test_a_folder_that_is_dropped_becomes_the_next_lesson(visitor: Visitor, worl
         expect(visitor.card("yellow")).to_have_count(0)
 
 
+def test_the_first_minute_offers_to_choose_a_folder_of_photos(
+    visitor: Visitor, world: World, tmp_path: Path
+) -> None:
+    with serving(ServeOptions(tmp_path / "new")) as served:
+        visitor.open(served.page)
+        with visitor.page.expect_file_chooser() as chosen:
+            visitor.page.locator("#first-steps").get_by_role("button", name="Choose a folder").click()
+        chosen.value.set_files(world.two)
+        expect(visitor.card("yellow")).to_contain_text("10 new photos")
+
+
 def test_a_first_lesson_promises_no_answers_of_a_version_before(visitor: Visitor, tmp_path: Path) -> None:
     running = {"id": 1, "kind": "lesson", "state": "running", "source": {"draft": None}, "quick": True}
     page = visitor.page

@@ -15,8 +15,9 @@ export class Inputs {
     const panels = {
       draw: h("div", { class: "stack" }, this.pad.frame, h("div", { class: "row" }, this.addButton, this.pad.undoButton, this.pad.clearButton)),
       webcam: h("div", { class: "stack" }, this.webcam.frame, h("div", { class: "row" }, this.burst, this.webcam.toggle)),
-      photos: this.#photos(received, sentence),
+      photos: this.#photos(sentence),
     };
+    this.received = received;
     const titles = { draw: "Draw", webcam: "Webcam", photos: "Photos" };
     this.tabs = tabs("How to show it",
       Object.keys(panels).map((name) => ({ id: `${id}-${name}`, title: titles[name], panel: panels[name] })),
@@ -32,22 +33,24 @@ export class Inputs {
     this.picture.hidden = !url;
   }
 
+  // Ask for photos, or for a folder of them.
+  choose(folder) {
+    const input = h("input", { type: "file", multiple: true, accept: folder ? null : "image/*,.zip", webkitdirectory: folder });
+    input.addEventListener("change", () => this.received(fromInput(input.files)));
+    input.click();
+  }
+
   // Focus the selected tab.
   focus() { this.tabs.bar.querySelector("[aria-selected=true]").focus(); }
 
-  #photos(received, sentence) {
-    const choose = (folder) => {
-      const input = h("input", { type: "file", multiple: true, accept: folder ? null : "image/*,.zip", webkitdirectory: folder });
-      input.addEventListener("change", () => received(fromInput(input.files)));
-      input.click();
-    };
+  #photos(sentence) {
     this.picture = h("div", { class: "preview", hidden: true });
     return h("div", { class: "stack" }, this.picture, h("div", { class: "drop-zone" },
       icon("M4 16l4.5-5 3.5 4 2.5-2.5L20 18", "M4 5h16v14H4z", "M15 9.5h.01"),
       h("p", {}, h("strong", {}, "Drop photos anywhere"), h("br"), h("span", { class: "soft small" }, sentence)),
       h("div", { class: "row" },
-        h("button", { type: "button", onclick: () => choose(false) }, "Choose photos"),
-        h("button", { type: "button", onclick: () => choose(true) }, "Choose a folder"))));
+        h("button", { type: "button", onclick: () => this.choose(false) }, "Choose photos"),
+        h("button", { type: "button", onclick: () => this.choose(true) }, "Choose a folder"))));
   }
 
   #enable() {

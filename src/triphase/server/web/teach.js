@@ -29,6 +29,7 @@ export class Teach {
     this.lesson = new LessonView(session, $("#lesson"));
     $("#teach-now").onclick = () => this.teach();
     $("#empty-basket").onclick = () => this.#removeAll();
+    $("#choose-folder").onclick = () => this.inputs.choose(true);
     for (const what of ["model", "lesson"]) session.addEventListener(what, () => this.render());
     session.draft.addEventListener("change", () => this.render());
   }
