@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -21,8 +21,10 @@ from triphase.app.store.schema import Version
 from triphase.app.store.versions import Store
 from triphase.errors import CannotWrite, few
 from triphase.events import OnEvent
-from triphase.printable import percent
+from triphase.printable import count, percent
 from triphase.state import on_host
+
+TELLING = 10  # held-out photos of a class, below which its accuracy is only a first impression
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def publish(
     elif checkpoint.quick_version:
         store.undo()  # removes the quick version of the refused lesson
     notes += clean_up(store, settings.keep if published else None)
+    if published:
+        notes += _first_accuracy(evaluation.classes)
     if published and not plan.model.calibration.rejects:
         notes.append(_never_unknown(plan.model))
     return _outcome(store, plan, evaluation, learned, published, notes, started)
@@ -123,6 +127,18 @@ def clean_up(store: Store, keep: int | None) -> list[str]:
     except CannotWrite as error:
         return [f"The result is complete, but temporary files cannot be removed: {error}"]
     return []
+
+
+def _first_accuracy(classes: Sequence[ClassResult]) -> list[str]:
+    """After a first lesson: how many held-out photos are right, and whether that says much of a single class."""
+    measured = [(one.after, one.exemplars) for one in classes if one.after is not None]
+    if len(measured) < 2 or not all(one.new for one in classes):
+        return []
+    n, right = sum(n for _, n in measured), sum(round(share * n) for share, n in measured)
+    note, least = f"{right:,} of {n:,} held-out photos are recognised.", min(n for _, n in measured)
+    if least < TELLING:
+        note += f" The accuracy of a class says little yet if it rests on only {count(least, 'photo')}."
+    return [note]
 
 
 def _never_unknown(model: Model) -> str:
