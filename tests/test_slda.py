@@ -15,8 +15,8 @@ from triphase import (
 )
 from triphase.data.feature_cache import latents, pack, unpack
 from triphase.data.latent_crops import middle_crops
-from triphase.errors import CorruptState, InvalidValue
-from triphase.learners.slda import CROP_WEIGHT
+from triphase.errors import BadData, CorruptState, InvalidValue
+from triphase.learners.slda import CROP_WEIGHT, cholesky
 from triphase.models import linear_head
 from triphase.testing import REST, tiny_images, tiny_model, tiny_stream
 
@@ -82,3 +82,8 @@ def test_what_a_crop_changes_is_variance_within_classes_and_can_be_taken_out_aga
     assert wider[0] > 10 * wider[1], "the feature that a crop changes is trusted less"
     learner.count_crops(pack(z), f, -1.0)
     torch.testing.assert_close(learner.products, before)
+
+
+def test_features_that_are_not_finite_end_in_a_sentence() -> None:
+    with pytest.raises(BadData, match="not finite: check its weights"):
+        cholesky(torch.full((2, 2), torch.nan))

@@ -18,7 +18,7 @@ from triphase.data.latent_crops import crop_latents, middle_crops
 from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Experience
-from triphase.errors import CorruptState, InvalidValue
+from triphase.errors import BadData, CorruptState, InvalidValue
 from triphase.learners.frozen import extract_features, freeze_backbone, including, latent_features
 from triphase.learners.protocol import Tick, ignore
 from triphase.learners.training import (
@@ -256,6 +256,8 @@ class SLDA:
 
 def cholesky(sigma: Tensor) -> Tensor:
     """The lower factor of a covariance, with a little more variance where rounding left a direction without any."""
+    if not bool(sigma.isfinite().all()):  # no ridge would ever help
+        raise BadData("The features of the network are not finite: check its weights.")
     factor: Tensor
     factor, failed = torch.linalg.cholesky_ex(sigma)
     ridge = 1e-12 * sigma.diagonal().abs().mean()
