@@ -30,6 +30,8 @@ def test_a_sweep_view_shows_running_jobs_and_prints_each_line_once() -> None:
 def test_the_terminal_shows_the_phase_and_each_class() -> None:
     view = RunView("tpc", quiet=True)
     view.on_event({"event": "begin", "experience": 2, "of": 5, "images": 9, "classes": ["cat", "dog"]})
+    view.on_event({"event": "encode", "done": 3, "total": 9})
+    assert "latents" in (drawn := str(view.console.render_lines(view.draw()))) and "3 of 9 images" in drawn
     view.on_event({"event": "evaluated", "experience": 1, "accuracy": 0.5, "classes": {"cat": 0.5, "dog": None}})
     step = {"experience": 2, "phase": "II", "epoch": 1, "epochs": 2, "step": 1, "steps": 2, "loss": 0.25, "lr": 0.1}
     step |= {"images_per_second": 1234.5, "shares": {"data": 0.25, "csf": 0.75}}

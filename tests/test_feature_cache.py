@@ -217,6 +217,15 @@ def test_encoding_holds_both_views_packed_with_channels_last() -> None:
     assert unpack(latents(model, tiny_images())).is_contiguous(memory_format=torch.channels_last)
 
 
+def test_a_pass_over_many_images_is_reported_from_its_first_to_its_last() -> None:
+    context, events = Context(), list[dict[str, object]]()
+    images = tiny_images(per_class=20)
+    with context.reporting(events.append):
+        latents(frozen_model(), images, context=context)
+    latents(frozen_model(), images, context=context)
+    assert events == [{"event": "encode", "done": done, "total": 80} for done in (0, CHUNK, 2 * CHUNK, 80)]
+
+
 def test_latents_are_those_of_the_centre_of_larger_images() -> None:
     large = torch.randint(256, (8, 3, 10, 10), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     images, centre = Images.from_array(large, torch.arange(8) % 4), augment.center_crop(large, 6)

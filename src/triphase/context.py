@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from triphase.budget import Budget
 from triphase.device import choose
+from triphase.events import OnEvent, ignore_event
 from triphase.processes import Processes
 from triphase.stopwatch import Stopwatch
 
@@ -48,12 +49,22 @@ class Context:
         self.graphs: dict[bytes, Tensor] = {}  # ONNX graphs of frozen blocks, by the checksums of the blocks
         self.sessions: dict[bytes, nn.Module] = {}  # the same ready to run
         self.stopwatch = Stopwatch()
+        self.on_event: OnEvent = ignore_event  # told of passes over many images
         self.latents_folder = latents_folder
         self._latents: list[_Latents] | None = None  # None: not reused
         self._prepared: list[tuple[_Snapshot, nn.Module]] = []
 
     def __deepcopy__(self, memo: object) -> Context:
         return self  # a copy of a learner works in the same context
+
+    @contextmanager
+    def reporting(self, on_event: OnEvent) -> Iterator[None]:
+        """Within this block, passes over many images are reported to `on_event`."""
+        outer, self.on_event = self.on_event, on_event
+        try:
+            yield
+        finally:
+            self.on_event = outer
 
     @contextmanager
     def reuse_latents(self) -> Iterator[None]:

@@ -5,3 +5,7 @@ from typing import Any
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], object]  # called with each event; what it returns is ignored
+
+
+def ignore_event(event: Event) -> None:
+    """An `OnEvent` for callers that report nothing."""

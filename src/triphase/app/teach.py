@@ -45,7 +45,7 @@ def teach(
         context or Context(engine="auto"),
     )
     store, new = Store(path), not path.exists()
-    with store.lock(), _no_empty_folder(store, new), context.reuse_latents():
+    with store.lock(), _no_empty_folder(store, new), context.reuse_latents(), context.reporting(on_event):
         plan = plan_lesson(store, photos, options, settings, on_event, context)
         if not plan.counts:
             return nothing_to_learn(store, plan, settings, started)

@@ -9,8 +9,13 @@ from rich.text import Text
 from triphase.cli.live import bar, print_line, progress_console
 from triphase.printable import count
 
-SCANS = {"scan": "Scanning photos", "decode": "Decoding new photos", "answer": "Classifying photos"}
-UNLABELLED_SCANS = {"scan": "Scanning photos without labels", "decode": "Decoding photos without labels"}
+SCANS = {
+    "scan": "Scanning photos",
+    "decode": "Decoding new photos",
+    "encode": "Computing features",
+    "answer": "Classifying photos",
+}
+UNLABELLED_SCANS = SCANS | {"scan": "Scanning photos without labels", "decode": "Decoding photos without labels"}
 PHASES = {
     "I": "Phase I: learning the new classes",
     "II": "Phase II: learning all classes",

@@ -29,7 +29,7 @@ class RunView:
         kind = event["event"]
         if kind == "begin":
             self._begin, self._event = event, {}
-        elif kind in ("step", "epoch"):
+        elif kind in ("step", "epoch", "encode"):
             self._event = event
         elif kind == "evaluated":
             self._accuracy = event["classes"]
@@ -50,6 +50,9 @@ class RunView:
         )
         if not event:
             return Group(head, Text("  preparing", style="dim"))
+        if event["event"] == "encode":
+            share, images = event["done"] / max(event["total"], 1), f"{event['done']} of {event['total']} images"
+            return Group(head, Text(f"  {'latents':<10}{bar(share)} {images}"), self._classes())
         done = (event["epoch"] - 1 + event["step"] / event["steps"]) / event["epochs"]
         name = f"Phase {event['phase']}" if event["phase"] in ("I", "II", "III") else event["phase"]
         loss = "not finite" if event["loss"] is None else f"{event['loss']:.3f}"

@@ -64,6 +64,7 @@ def encode(
         return rows, read(rows)
 
     for rows, x in context.stopwatch.time_waiting("data", prefetch(mine[::chunk], prepare)):
+        context.on_event({"event": "encode", "done": int(rows[0]) - mine.start, "total": len(mine)})
         for number in range(views):
             pixels = _padded(view(x, rows, number), chunk)
             with context.stopwatch.time("llf"):
@@ -73,6 +74,7 @@ def encode(
                 store = context.budget.allocate((n, views, *z.shape[1:]), dtype)
             store[rows, number] = z[: len(rows)].to(store)
     assert store is not None
+    context.on_event({"event": "encode", "done": len(mine), "total": len(mine)})
     context.processes.exchange_(store, blocks)
     return store
 

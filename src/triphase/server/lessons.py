@@ -21,7 +21,7 @@ from triphase.server.workers import Workers, close_input, error_of, events
 
 LOCK_SECONDS = 30.0  # to wait for the lock of a model that a process of the previous server may still hold
 STOP_SECONDS = 60.0  # until a lesson that does not stop is killed, which loses a second of work
-PROGRESS_EVENTS = ("scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "warning")
+PROGRESS_EVENTS = ("scan", "decode", "encode", "corrected", "resumed", "begin", "step", "taught_quick", "warning")
 
 
 class Lessons:

@@ -107,7 +107,8 @@ class _Run:
         model = self.learner.model
         try:
             self._resume()
-            with self.learner.context.stopwatch.time_forward(model.csf, model.head):
+            context = self.learner.context
+            with context.stopwatch.time_forward(model.csf, model.head), context.reporting(self.on_event):
                 for experience in self.stream.experiences[self.experience - 1 :]:
                     self._learn(experience.index)
                     self._check_finite(experience.index)

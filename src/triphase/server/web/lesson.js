@@ -171,7 +171,7 @@ function ending(lesson) {
   return outcome?.published ? `Learned. Version ${outcome.version} is in use.` : "The lesson is over.";
 }
 
-function describe({ stage, scan, decode, step }, stages) {
+function describe({ stage, scan, decode, encode, step }, stages) {
   if (stage === "step" && step) {
     const within = (step.epoch - 1 + step.step / step.steps) / step.epochs;
     const phases = stages.slice(1, -1).map(({ id }) => id);
@@ -183,13 +183,13 @@ function describe({ stage, scan, decode, step }, stages) {
     const { id, title, text } = stages.find((entry) => entry.id === (over ? "check" : step.phase)) ?? stages[1];
     return { stage: id, share: 0.1 + 0.85 * ((order + within) / phases.length), text: over ? text : `${title}: ${text.charAt(0).toLowerCase()}${text.slice(1)}`, figures: over ? "" : figures.join(" · ") };
   }
-  const done = decode ?? scan;
-  const seen = decode && decode.done === decode.total;
+  const done = encode ?? decode ?? scan;
+  const share = (part) => (part ? part.done / Math.max(1, part.total) : 0);
   return {
     stage: "look",
-    share: done ? (0.1 * done.done) / Math.max(1, done.total) : 0,
-    text: seen ? "Turning the photos into numbers" : stages[0].text,
-    figures: done ? `${done.done} of ${plural(done.total, "photo")}` : "",
+    share: encode ? 0.05 + 0.05 * share(encode) : 0.05 * share(done),
+    text: encode ? "Turning the photos into numbers" : stages[0].text,
+    figures: done ? `${done.done.toLocaleString("en")} of ${plural(done.total, "photo")}` : "",
   };
 }
 

@@ -4,7 +4,7 @@ import { checkConnection, modelApi } from "./api.js";
 import { byClass, Draft } from "./draft.js";
 
 const UNFINISHED = ["stopped", "refused", "failed"];
-const KINDS = ["scan", "decode", "corrected", "resumed", "begin", "step", "taught_quick", "state"];
+const KINDS = ["scan", "decode", "encode", "corrected", "resumed", "begin", "step", "taught_quick", "state"];
 
 export class Session extends EventTarget {
   constructor(name) {
@@ -118,6 +118,7 @@ export class Session extends EventTarget {
       if (data.state !== "running") this.#ended(data.id).catch(() => {});
       return;
     }
+    if (kind === "encode" && this.progress.step) return; // photos of the memory, in the middle of the lesson
     this.progress.stage = kind;
     this.progress[kind] = data;
     if (kind === "taught_quick") this.refresh().catch(() => {});
