@@ -58,13 +58,14 @@ def encode(
     chunk = min(CHUNK, max(least, PIXELS // (model.image_size or 1) ** 2))
     blocks = context.processes.blocks(n, chunk)  # each process computes one, and gets the others
     mine = blocks[context.processes.rank] if blocks else range(max(n, 1))
+    done, total = 0, min(len(mine), n)
 
     def prepare(start: int) -> tuple[Tensor, Tensor]:
         rows = torch.arange(start, min(start + chunk, n))
         return rows, read(rows)
 
     for rows, x in context.stopwatch.time_waiting("data", prefetch(mine[::chunk], prepare)):
-        context.on_event({"event": "encode", "done": int(rows[0]) - mine.start, "total": len(mine)})
+        context.on_event({"event": "encode", "done": done, "total": total})
         for number in range(views):
             pixels = _padded(view(x, rows, number), chunk)
             with context.stopwatch.time("llf"):
@@ -73,8 +74,9 @@ def encode(
             if store is None:
                 store = context.budget.allocate((n, views, *z.shape[1:]), dtype)
             store[rows, number] = z[: len(rows)].to(store)
+        done += len(rows)
     assert store is not None
-    context.on_event({"event": "encode", "done": len(mine), "total": len(mine)})
+    context.on_event({"event": "encode", "done": done, "total": total})
     context.processes.exchange_(store, blocks)
     return store
 
