@@ -26,7 +26,7 @@ from triphase.data.feature_cache import unpack
 from triphase.data.recipe import Recipe
 from triphase.device import explain_out_of_memory
 from triphase.errors import CannotWrite, InvalidValue
-from triphase.events import OnEvent
+from triphase.events import OnEvent, ignore_event
 from triphase.learners.protocol import Consolidates
 from triphase.printable import percent
 
@@ -85,7 +85,7 @@ def consolidate(
     minutes: float | None = None,
     *,
     keep: int = KEEP,
-    on_event: OnEvent = lambda event: None,
+    on_event: OnEvent = ignore_event,
     device: str | torch.device | None = None,
     precision: LessonPrecision = "float32",
 ) -> Consolidation:

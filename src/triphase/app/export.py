@@ -22,7 +22,7 @@ from triphase.app.predictor import PARTS, Predictor
 from triphase.app.store.versions import Store
 from triphase.data.decoding import DRAFT
 from triphase.errors import BadData, InvalidValue, Mismatch
-from triphase.events import OnEvent
+from triphase.events import OnEvent, ignore_event
 from triphase.image_size import scaling_of
 from triphase.onnx_session import open_session
 
@@ -52,7 +52,7 @@ def export(
     photos: Path | str | None = None,
     quantize: bool = False,
     skip_bad: bool = False,
-    on_event: OnEvent = lambda event: None,
+    on_event: OnEvent = ignore_event,
     device: str | torch.device = "cpu",
 ) -> Exported:
     """Write the version in use as an ONNX file, after checking that it answers like the model.

@@ -24,7 +24,7 @@ from triphase.budget import Budget
 from triphase.context import Context
 from triphase.data.images import Images
 from triphase.errors import BadData, CorruptState, InvalidValue, Mismatch, few
-from triphase.events import OnEvent
+from triphase.events import OnEvent, ignore_event
 from triphase.printable import printable
 
 
@@ -70,7 +70,7 @@ def evaluate(
     folder: Path,
     *,
     skip_bad: bool = False,
-    on_event: OnEvent = lambda event: None,
+    on_event: OnEvent = ignore_event,
     device: str | torch.device = "cpu",
 ) -> ModelEvaluation:
     """Accuracy on class folders; classes that the model does not know are refused."""
@@ -139,7 +139,7 @@ def unteach(
     photos: Sequence[Path],
     *,
     skip_bad: bool = False,
-    on_event: OnEvent = lambda event: None,
+    on_event: OnEvent = ignore_event,
     device: str | torch.device | None = None,
 ) -> Untaught:
     """Remove photos, by content, from memory, exemplars and statistics.

@@ -22,7 +22,7 @@ from triphase.app.class_names import UNKNOWN as UNKNOWN
 from triphase.app.store.versions import Store
 from triphase.data.decoding import DECODE_THREADS, decode_array
 from triphase.errors import BadData, CorruptState, OutOfMemory, TriphaseWarning, is_out_of_memory
-from triphase.events import OnEvent
+from triphase.events import OnEvent, ignore_event
 from triphase.image_size import load_size
 from triphase.onnx_session import CPU, CUDA, Graph, offers_cuda
 from triphase.scoring import Array
@@ -166,7 +166,7 @@ class Predictor:
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [Answer(self.names[i] if ok else UNKNOWN, p, self.names[i], ok, doubt) for i, p, ok, doubt in rows]
 
-    def answer_files(self, files: Sequence[Path], *, on_event: OnEvent = lambda event: None) -> list[Answer | str]:
+    def answer_files(self, files: Sequence[Path], *, on_event: OnEvent = ignore_event) -> list[Answer | str]:
         """The answer to each file, or a sentence why it cannot be read."""
         answers: list[Answer | str] = []
         for decoded in self._decoded(files):

@@ -24,7 +24,7 @@ from triphase.events import OnEvent
 from triphase.printable import count, percent
 from triphase.state import on_host
 
-TELLING = 10  # held-out photos of a class, below which its accuracy is only a first impression
+FEW_HELD_OUT = 10  # photos of a class: with fewer, its accuracy is only a first impression
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _first_accuracy(classes: Sequence[ClassResult]) -> list[str]:
         return []
     n, right = sum(n for _, n in measured), sum(round(share * n) for share, n in measured)
     note, least = f"{right:,} of {n:,} held-out photos are recognised.", min(n for _, n in measured)
-    if least < TELLING:
+    if least < FEW_HELD_OUT:
         note += f" The accuracy of a class says little yet if it rests on only {count(least, 'photo')}."
     return [note]
 

@@ -22,7 +22,7 @@ from triphase.data.sources.files import file_id
 from triphase.data.sources.folder import class_folders, layout, nested_classes, unlabelled_files
 from triphase.data.streams import UNLABELLED
 from triphase.errors import BadData, InvalidValue, few
-from triphase.events import OnEvent
+from triphase.events import OnEvent, ignore_event
 from triphase.printable import count
 
 SKIP_BAD = "To go on without, use --skip-bad."
@@ -102,7 +102,7 @@ def scan(
     *,
     taught: Mapping[int, str] | None = None,
     skip_bad: bool = False,
-    on_event: OnEvent = lambda event: None,
+    on_event: OnEvent = ignore_event,
 ) -> Photos:
     """Hash every photo in the class folders of `root`, then decode those that are new, each once.
 
@@ -167,7 +167,7 @@ def find_taught(
     taught: Collection[int],
     *,
     skip_bad: bool = False,
-    on_event: OnEvent = lambda event: None,
+    on_event: OnEvent = ignore_event,
 ) -> tuple[list[Path], Tensor, list[str]]:
     """The taught photos among files and folders, at any depth: each content once; their ids; what was skipped."""
     listed: list[_File] = []

@@ -22,7 +22,7 @@ from triphase.app.publishing import Outcome, nothing_to_learn, publish, publish_
 from triphase.app.store.versions import Store
 from triphase.app.unlabelled import learned_message, with_unlabelled
 from triphase.context import Context
-from triphase.events import OnEvent
+from triphase.events import OnEvent, ignore_event
 from triphase.learners.protocol import UsesUnlabelled
 
 
@@ -32,7 +32,7 @@ def teach(
     options: ModelOptions | Mapping[str, Any] | None = None,
     settings: LessonSettings | None = None,
     *,
-    on_event: OnEvent = lambda event: None,
+    on_event: OnEvent = ignore_event,
     context: Context | None = None,
 ) -> Outcome:
     """Learn what is new in a folder of photos and publish it, unless too much is forgotten.
@@ -80,7 +80,7 @@ def dry_run(
     options: ModelOptions | Mapping[str, Any] | None = None,
     settings: LessonSettings | None = None,
     *,
-    on_event: OnEvent = lambda event: None,
+    on_event: OnEvent = ignore_event,
     context: Context | None = None,
 ) -> Plan:
     """What `teach` would learn with these arguments; it refuses what `teach` would refuse, and writes nothing."""

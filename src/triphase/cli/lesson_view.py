@@ -15,7 +15,7 @@ SCANS = {
     "encode": "Computing features",
     "answer": "Classifying photos",
 }
-UNLABELLED_SCANS = SCANS | {"scan": "Scanning photos without labels", "decode": "Decoding photos without labels"}
+UNLABELLED_SCANS = {"scan": "Scanning photos without labels", "decode": "Decoding photos without labels"}
 PHASES = {
     "I": "Phase I: learning the new classes",
     "II": "Phase II: learning all classes",

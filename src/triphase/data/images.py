@@ -88,7 +88,7 @@ class Images:
         return Images(self._reader, chosen, self.ids[indices], self._rows[indices])
 
     def renamed(self, labels: Tensor) -> Images:
-        """The same images, those of class c as labels[c]; the last of these is for -1, and what is below it stays.
+        """The same images with label c renamed to labels[c]; -1 takes the last entry, and labels below -1 stay.
 
         >>> images = Images.from_array(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([1, -1, -2]))
         >>> images.renamed(torch.tensor([5, 6, -1])).labels.tolist()

@@ -154,14 +154,15 @@ def _network(name: str, own: Preprocessing, size: int, weights: Path | None, pre
         raise InvalidValue(f"timm cannot make {network} at {size} pixels: {_first_line(error)}") from error
     created.pretrained_cfg.pop("state_dict", None)  # or the weights would be held twice
     created.reset_classifier(0)
-    _remove_chance_(created)
+    _turn_off_dropout_(created)
     return created
 
 
-def _remove_chance_(network: Any) -> None:
+def _turn_off_dropout_(network: Any) -> None:
     """Turn off dropout and stochastic depth, which some networks have by default.
 
-    They draw from torch's global generator: a run that is continued, or shared by processes, would end otherwise.
+    They draw from torch's global generator: a run that is continued, or shared by processes, would end with other
+    weights.
     """
     for module in network.modules():
         if isinstance(module, _DropoutNd):

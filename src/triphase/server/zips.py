@@ -34,7 +34,7 @@ def photos_in_zip(file: IO[bytes], limits: Limits) -> Iterator[tuple[str, Upload
         zipfile.BadZipFile,
         zlib.error,
         EOFError,
-        NotImplementedError,
+        NotImplementedError,  # from zipfile: a compression method that it does not know
         ValueError,
         RuntimeError,
         OSError,

@@ -25,7 +25,7 @@ from triphase.data.streams import Stream
 from triphase.device import explain_out_of_memory, record_name
 from triphase.directory_lock import locked
 from triphase.errors import Interrupted, InvalidValue
-from triphase.events import Event, OnEvent
+from triphase.events import Event, OnEvent, ignore_event
 from triphase.learners.placement import move
 from triphase.learners.protocol import HasDiagnostics, Learner, Step
 from triphase.learners.training import blocks_state
@@ -44,7 +44,7 @@ def run(
     out: Path | str | None = None,
     settings: dict[str, Any] | None = None,
     before: Report | None = None,
-    on_event: OnEvent = lambda event: None,
+    on_event: OnEvent = ignore_event,
     save_every: float = 1.0,
     device: str | torch.device | None = None,
 ) -> Report:

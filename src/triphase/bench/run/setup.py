@@ -25,7 +25,7 @@ from triphase.data.memory import Memory
 from triphase.data.recipe import Recipe
 from triphase.data.streams import Stream, joint
 from triphase.errors import BadData, TriphaseWarning
-from triphase.events import OnEvent
+from triphase.events import OnEvent, ignore_event
 from triphase.image_size import scaling_of
 from triphase.learners import ChecksRecipe, Learner
 from triphase.maths.sampling import evenly_spaced
@@ -46,9 +46,7 @@ class Setup:
     settings: dict[str, Any]
     before: Report | None = None  # of the run that learned the first experience, if another one did
 
-    def run(
-        self, out: Path | None = None, *, on_event: OnEvent = lambda event: None, save_every: float = 1.0
-    ) -> Report:
+    def run(self, out: Path | None = None, *, on_event: OnEvent = ignore_event, save_every: float = 1.0) -> Report:
         """Learn the stream and evaluate; see `triphase.run`."""
         return run(
             self.learner,

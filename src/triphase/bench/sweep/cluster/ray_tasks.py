@@ -258,7 +258,9 @@ def _find(address: str) -> tuple[str, str]:
     if find_spec("ray") is None:
         raise InvalidValue("--on ray needs Ray: pip install 'triphase[cluster]'.")
     if address == "ray":
-        address = _address_here() if (given := os.environ.get("RAY_ADDRESS") or "auto") == "auto" else given
+        address = os.environ.get("RAY_ADDRESS") or "auto"
+    if address == "auto":
+        address = _address_here()
     place = address.removeprefix("ray://")
     if not _answers(place):  # Ray itself would try for minutes
         raise Unreachable(f"No Ray cluster answers at {place}; check the address, and that it runs: `ray status`.")
