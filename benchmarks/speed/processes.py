@@ -104,6 +104,22 @@ def compare(work: Work, processes: Processes, rounds: int, steps: int) -> None:
             )
 
 
+def message(processes: Processes, rounds: int, n_channels: int = 32) -> None:
+    """Print what it costs to sum the statistics of a BatchNorm layer over processes."""
+    statistics = torch.zeros(2 * n_channels + 2, dtype=torch.float64)
+    clock, processor = [], []
+    for _ in range(100 * rounds):
+        since = perf_counter(), process_time()
+        processes.sum_(statistics)
+        clock.append(perf_counter() - since[0])
+        processor.append(process_time() - since[1])
+    if processes.is_first:
+        print(
+            f"a sum of {len(statistics)} numbers over processes: {1000 * median(clock):.2f} ms on the clock, "
+            f"{1000 * median(processor):.2f} of processor time"
+        )
+
+
 def latents(processes: Processes, rounds: int, n: int = 512) -> None:
     """Print what it costs to compute latents in one process and in all, with the exchange."""
     model, source, ones, twos = build("resnet32", N_CLASSES), images(n, 32), [], []
@@ -155,6 +171,7 @@ def main() -> None:
     with join() as processes:
         if processes.size == 1:
             parser.error("start it by torchrun --nproc-per-node 2")
+        message(processes, chosen.rounds)
         memory(processes, chosen.rounds)
         latents(processes, chosen.rounds)
         for work in chosen.works:
